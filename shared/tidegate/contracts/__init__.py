@@ -1,0 +1,1 @@
+"""What goes over the wire: topics, messages, how records are partitioned and packed."""

@@ -1,0 +1,36 @@
+"""`accepted-events`: what ingest let in. Packed: one record is a batch from one source partition."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tidegate.contracts.message import Message
+
+
+class AcceptedEvent(NamedTuple):
+    """One valid, deduplicated asset event, in the order of its source partition."""
+
+    offset: int
+    """Offset on the source partition: with it the next reader drops repeats (protocol.md E1)."""
+    definitions: int
+    """The next offset of `definitions` when ingest saw the event: it is mapped by what lies below (protocol.md I3)."""
+    at: int
+    """When the broker received it, milliseconds since 1970."""
+    source: str
+    """CloudEvents source; (source, id) identifies the event."""
+    id: str
+    asset: str
+    """Name of the asset."""
+    partition_key: str | None
+    partition_date: int | None
+    """The producer's own date, milliseconds since 1970."""
+    extra: dict[str, Any] | None
+    team: str | None
+
+
+class AcceptedBatch(Message):
+    """A record of `accepted-events`."""
+
+    v: int = 1
+    source: str
+    """The source partition, `<topic>/<partition>`."""
+    events: Sequence[AcceptedEvent]

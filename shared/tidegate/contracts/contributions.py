@@ -1,0 +1,66 @@
+"""`contributions`: the rollup's one input log. Packed: one record is a batch from one partition of accepted-events."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tidegate.contracts.message import Message
+
+
+class JobRef(NamedTuple):
+    """The job that contributions are for, as it was when they were mapped."""
+
+    id: str
+    incarnation: str
+    """Tells a job that was deleted and created again from the one before."""
+    revision: int
+    """Offset of the definition on `definitions`."""
+    windowed: bool
+    """Whether an asset of the job waits in a rollup (decisions.md D23)."""
+    assets: Sequence[str]
+    """Names of the assets; contributions give indexes into this list."""
+    clauses: Sequence[Sequence[int]]
+    """Sets of asset indexes, each of which lets a round fire."""
+
+
+class MemberEvent(NamedTuple):
+    """The event behind a contribution."""
+
+    key: str | None
+    id: str
+    source: str
+    at: int
+    date: int | None
+    """The producer's own date, milliseconds since 1970."""
+    extra: dict[str, Any] | None
+
+
+class Contribution(NamedTuple):
+    """One event's effect on one (job, downstream key)."""
+
+    offset: int
+    ordinal: int
+    """With `offset` the coordinates on the source partition: strictly rising within one source (protocol.md E1)."""
+    job: int
+    """Index into the batch's jobs."""
+    event: int
+    """Index into the batch's events."""
+    key: str
+    asset: int
+    member: int
+    size: int
+    needed: int
+    decoded: int | None
+    """The date that the asset's mapper reads from `key`, milliseconds since 1970."""
+    carried: int | None
+    """The producer's date as the mapper carries it along."""
+
+
+class ContributionBatch(Message):
+    """A record of `contributions`."""
+
+    v: int = 1
+    source: str
+    """Where the batch came from, `<topic>/<partition>`."""
+    jobs: Sequence[JobRef]
+    events: Sequence[MemberEvent]
+    entries: Sequence[Contribution]

@@ -1,0 +1,31 @@
+"""The shape that every message of ours shares."""
+
+from datetime import UTC, datetime
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Message(BaseModel):
+    """A frozen message. Readers of a version refuse fields that the version does not have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="iso8601")
+
+    def to_bytes(self) -> bytes:
+        """JSON, UTF-8, fields without a value left out."""
+        return self.model_dump_json(exclude_none=True).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """The message in `raw`; raises pydantic.ValidationError, which is a ValueError."""
+        return cls.model_validate_json(raw)
+
+
+def from_ms(ms: int) -> datetime:
+    """The UTC instant of a Kafka timestamp, milliseconds since 1970."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def to_ms(at: datetime) -> int:
+    """Milliseconds since 1970 of an aware instant."""
+    return round(at.timestamp() * 1000)

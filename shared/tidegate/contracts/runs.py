@@ -1,0 +1,134 @@
+"""Runs: the request of the rollup, the command to the workers, the reports of the workers, the state of record."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from pydantic import Field
+
+from tidegate.contracts.message import Message
+
+
+class TriggeringEvent(Message):
+    """One asset event that a run was started by."""
+
+    asset: str
+    id: str
+    source: str
+    member: int = 0
+    """Index of the window member that it stands for; several events may stand for one."""
+    partition_key: str | None = None
+    partition_date: datetime | None = None
+    received_at: datetime
+    extra: dict[str, Any] | None = None
+
+
+class WindowProgress(Message):
+    """How full one asset's window was when the run was started."""
+
+    asset: str
+    arrived: int
+    expected: int
+
+
+class RunRequest(Message):
+    """`run-requests`, one entry of a packed record: start this run."""
+
+    offset: int
+    ordinal: int
+    """With `offset` the coordinates of the contribution that completed the round (protocol.md E1)."""
+    run_id: str
+    job: str
+    incarnation: str
+    revision: int
+    partition_key: str
+    partition_date: datetime | None = None
+    generation: int
+    cause: str = "assets"
+    completed_by: str
+    """Id of the event that completed the round."""
+    windows: Sequence[WindowProgress]
+    events: Sequence[TriggeringEvent]
+    oversize: int | None = None
+    """Size in bytes of a request that was too large to send; its events are left out and it cannot be dispatched."""
+
+
+class RunRequestBatch(Message):
+    """A record of `run-requests`."""
+
+    v: int = 1
+    source: str
+    """The (partition, shard) whose log the requests follow, `contributions/<partition>#<shard>`."""
+    requests: Sequence[RunRequest]
+
+
+class Outlet(Message):
+    """An asset that the run updates."""
+
+    name: str
+    uri: str | None = None
+
+
+class RunCommand(Message):
+    """`run-commands.<job>`: public, one record a run, read committed. Record key: the partition key."""
+
+    v: int = 1
+    run_id: str
+    job: str
+    attempt: int = 1
+    partition_key: str
+    partition_date: datetime | None = None
+    generation: int
+    """The deliberate runs of this (job, key) are numbered from 1."""
+    cause: str
+    completed_by: str
+    definition_revision: int
+    windows: Sequence[WindowProgress]
+    triggering_asset_events: Sequence[TriggeringEvent]
+    outlets: Sequence[Outlet] = ()
+    run_events_partition: int
+    """The partition of `run-events` that reports on this run go to (protocol.md T5)."""
+
+
+class RunState(StrEnum):
+    SENT = "sent"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNDELIVERABLE = "undeliverable"
+
+
+ENDED: Final = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.UNDELIVERABLE})
+
+
+class RunEvent(Message):
+    """`run-events`: what a worker reports. Public: any client may write it, keyed by job."""
+
+    v: int = 1
+    run_id: str
+    job: str
+    attempt: int = 1
+    state: RunState
+    error: str | None = Field(default=None, max_length=4096)
+
+
+class Run(Message):
+    """`runs`: the full state of one run; compacted by run id."""
+
+    v: int = 1
+    run_id: str
+    job: str
+    incarnation: str
+    partition_key: str
+    partition_date: datetime | None = None
+    generation: int
+    state: RunState
+    attempt: int = 1
+    source: str
+    offset: int
+    """Where its request came from; a seen run id with another place is audited (protocol.md T7)."""
+    sent_at: int
+    """Milliseconds since 1970."""
+    updated_at: int
+    error: str | None = None

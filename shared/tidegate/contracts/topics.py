@@ -1,0 +1,98 @@
+"""Every topic in one place: name, key, partitions, cleanup, retention, sizes.
+
+`tidegate topics create` makes them, `tidegate topics check` and every service at its start hold them against the
+broker (protocol.md E3).
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+MIB: Final = 1024 * 1024
+MAX_EVENT_BYTES: Final = 256 * 1024
+"""Larger asset events are refused (decisions.md D27)."""
+
+PACK_BYTES: Final = 512 * 1024
+"""A packed record stays below this unless one entry alone is larger (protocol.md E4)."""
+
+MAX_INTERNAL_BYTES: Final = 8 * MIB
+"""`max.message.bytes` of topics whose records hold a whole window of events."""
+
+
+class Cleanup(StrEnum):
+    DELETE = "delete"
+    COMPACT = "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a topic must be. `fixed` partition counts never change, since state depends on them."""
+
+    name: str
+    key: str
+    partitions: int
+    cleanup: Cleanup
+    retention: timedelta | None
+    fixed: bool
+    max_message_bytes: int = MIB
+    append_time: bool = True
+    """Whether the broker stamps records (LogAppendTime): times that decide come from one clock."""
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The topic-level configuration that Kafka is asked for."""
+        config = {
+            "cleanup.policy": self.cleanup.value,
+            "max.message.bytes": str(self.max_message_bytes),
+            "message.timestamp.type": "LogAppendTime" if self.append_time else "CreateTime",
+        }
+        if self.retention is not None:
+            name = "retention.ms" if self.cleanup is Cleanup.DELETE else "min.compaction.lag.ms"
+            config[name] = str(int(self.retention.total_seconds() * 1000))
+        return config
+
+
+ASSET_EVENTS: Final = "asset-events"
+REJECTED: Final = "asset-events.rejected"
+ACCEPTED: Final = "accepted-events"
+CONTRIBUTIONS: Final = "contributions"
+RUN_REQUESTS: Final = "run-requests"
+RUN_EVENTS: Final = "run-events"
+RUNS: Final = "runs"
+AUDIT: Final = "audit-log"
+DEFINITIONS: Final = "definitions"
+RUN_COMMANDS_PREFIX: Final = "run-commands."
+
+_WEEK: Final = timedelta(days=7)
+_MONTH: Final = timedelta(days=30)
+_SLACK: Final = 64 * 1024
+
+
+def declared_topics(partitions: int) -> tuple[Topic, ...]:
+    """The topics of an installation whose keyed topics have `partitions` partitions."""
+    delete, compact = Cleanup.DELETE, Cleanup.COMPACT
+    return (
+        Topic(ASSET_EVENTS, "asset name", partitions, delete, _WEEK, fixed=False),
+        Topic(REJECTED, "as received", 1, delete, _MONTH, fixed=False),
+        Topic(ACCEPTED, "asset name", partitions, delete, _MONTH, fixed=True),
+        Topic(CONTRIBUTIONS, "job + downstream key", partitions, delete, _MONTH, fixed=True),
+        Topic(RUN_REQUESTS, "job", partitions, delete, _MONTH, fixed=True, max_message_bytes=MAX_INTERNAL_BYTES + _SLACK),
+        Topic(RUN_EVENTS, "job", partitions, delete, _MONTH, fixed=True),
+        Topic(RUNS, "run id", partitions, compact, None, fixed=True),
+        Topic(AUDIT, "job or asset", partitions, delete, _MONTH, fixed=False),
+        Topic(DEFINITIONS, "job or asset id", 1, compact, _MONTH, fixed=True),
+    )
+
+
+def run_commands_topic(job: str, partitions: int, name: str | None = None) -> Topic:
+    """The topic on which the workers of `job` receive their commands, `run-commands.<job>` unless the job names one."""
+    return Topic(
+        name or RUN_COMMANDS_PREFIX + job,
+        "partition key",
+        partitions,
+        Cleanup.DELETE,
+        _WEEK,
+        fixed=False,
+        max_message_bytes=MAX_INTERNAL_BYTES + _SLACK,
+    )

@@ -1,0 +1,103 @@
+"""Conditions over assets: `a & b | c`, as the definition writes them and as the rollup's script decides them.
+
+A condition is a tree for people and for plain data; for the script it is a short list of clauses, each the indexes of
+assets that must all be satisfied (protocol.md R8).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from tidegate.core.errors import DefinitionError
+from tidegate.core.plain import Plain, expect
+
+MAX_CLAUSES: Final = 64
+
+
+class Condition(Plain, ABC):
+    """Something that asset events can satisfy."""
+
+    def __and__(self, other: "Condition") -> "AssetAll":
+        return AssetAll(self, expect(other, Condition, "the right side of &"))
+
+    def __or__(self, other: "Condition") -> "AssetAny":
+        return AssetAny(self, expect(other, Condition, "the right side of |"))
+
+    @abstractmethod
+    def leaves(self) -> Iterator["Condition"]:
+        """The assets named, in reading order, repeats included."""
+
+    @abstractmethod
+    def alternatives(self) -> Iterator[frozenset["Condition"]]:
+        """Sets of leaves, each of which satisfies the condition on its own."""
+
+    def clauses(self) -> tuple[tuple["Condition", ...], tuple[tuple[int, ...], ...]]:
+        """The distinct leaves in reading order, and the smallest alternatives as indexes into them.
+
+        Raises DefinitionError where there are more than 64 alternatives.
+        """
+        leaves = tuple(dict.fromkeys(self.leaves()))
+        index = {leaf: n for n, leaf in enumerate(leaves)}
+        found: set[frozenset[int]] = set()
+        for count, alternative in enumerate(self.alternatives()):
+            if count > 4096:
+                break
+            found.add(frozenset(index[leaf] for leaf in alternative))
+        smallest = [one for one in found if not any(other < one for other in found)]
+        if len(smallest) > MAX_CLAUSES:
+            raise DefinitionError(
+                f"the condition has more than {MAX_CLAUSES} ways to be satisfied: split the job or nest fewer | in &"
+            )
+        return leaves, tuple(sorted(tuple(sorted(one)) for one in smallest))
+
+
+class Leaf(Condition):
+    """A condition that names one asset."""
+
+    def leaves(self) -> Iterator[Condition]:
+        yield self
+
+    def alternatives(self) -> Iterator[frozenset[Condition]]:
+        yield frozenset((self,))
+
+
+@dataclass(frozen=True, init=False)
+class _Compound(Condition):
+    conditions: tuple[Condition, ...]
+
+    def __init__(self, *conditions: Condition) -> None:
+        if not conditions:
+            raise DefinitionError(f"{type(self).__name__} needs at least one asset")
+        flat: list[Condition] = []
+        for condition in conditions:
+            expect(condition, Condition, f"{type(self).__name__}'s argument")
+            flat += condition.conditions if type(condition) is type(self) else (condition,)
+        object.__setattr__(self, "conditions", tuple(flat))
+
+    @classmethod
+    def deserialize(cls, data: dict[str, object]) -> "_Compound":
+        from tidegate.core.plain import from_plain
+
+        return cls(*from_plain(data.get("conditions", [])))
+
+    def leaves(self) -> Iterator[Condition]:
+        for condition in self.conditions:
+            yield from condition.leaves()
+
+
+class AssetAll(_Compound):
+    """Every part must be satisfied; written `a & b`."""
+
+    def alternatives(self) -> Iterator[frozenset[Condition]]:
+        for parts in product(*(tuple(condition.alternatives()) for condition in self.conditions)):
+            yield frozenset().union(*parts)
+
+
+class AssetAny(_Compound):
+    """One part is enough; written `a | b`."""
+
+    def alternatives(self) -> Iterator[frozenset[Condition]]:
+        for condition in self.conditions:
+            yield from condition.alternatives()

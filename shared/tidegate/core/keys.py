@@ -1,0 +1,27 @@
+"""Partition keys: the rules that every key obeys (decisions.md D12)."""
+
+import re
+from typing import Final
+
+from tidegate.core.errors import InvalidPartitionKeyError
+
+MAX_KEY_CHARACTERS: Final = 250
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def validate_key(key: str) -> str:
+    """Return `key` if it may name a partition: 1 to 250 characters, not blank, no control characters.
+
+    Raises InvalidPartitionKeyError that quotes the key.
+    """
+    if not key.strip():
+        raise InvalidPartitionKeyError(f"partition key {key!r} is empty or blank: give at least one visible character")
+    if len(key) > MAX_KEY_CHARACTERS:
+        raise InvalidPartitionKeyError(
+            f"partition key {key[:40]!r}... has {len(key)} characters: at most {MAX_KEY_CHARACTERS} are allowed"
+        )
+    if found := _CONTROL.search(key):
+        raise InvalidPartitionKeyError(
+            f"partition key {key!r} holds the control character {found.group()!r} at position {found.start()}: remove it"
+        )
+    return key

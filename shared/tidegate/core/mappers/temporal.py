@@ -1,0 +1,135 @@
+"""Mappers that read a key as a time and name the calendar period that contains it."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timezone, tzinfo
+from typing import ClassVar, Final
+from zoneinfo import ZoneInfo
+
+from tidegate.core.errors import DefinitionTypeError, InvalidPartitionKeyError
+from tidegate.core.mappers.base import PartitionMapper
+from tidegate.core.periods import DAY, HOUR, MONTH, Period
+from tidegate.core.zones import instant, local, zone_named
+
+DEFAULT_INPUT_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
+
+# decisions.md D1: dates, and times to the microsecond with an optional offset.
+_DATE: Final = r"\d{4}-\d{2}-\d{2}"
+_TIME: Final = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
+_ISO: Final = re.compile(rf"{_DATE}(?P<time>T{_TIME}(?:Z|[+-]\d{{2}}:?\d{{2}})?)?", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporalMapper(PartitionMapper):
+    """Maps a key to the calendar period of `timezone` that contains it.
+
+    A key without an offset is wall-clock time in `timezone`: a repeated hour is its first occurrence, an hour that
+    was skipped is the one that follows the change. Raises DefinitionError for an unknown zone.
+    """
+
+    period: ClassVar[Period]
+    default_output_format: ClassVar[str]
+
+    timezone: str = "UTC"
+    input_format: str = DEFAULT_INPUT_FORMAT
+    output_format: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "timezone", _zone_name(self.timezone))
+        zone_named(self.timezone)
+        for name in ("input_format", "output_format"):
+            if not isinstance(value := getattr(self, name), str):
+                raise DefinitionTypeError(f"{type(self).__name__}.{name} must be a strftime format, not {value!r}")
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return zone_named(self.timezone)
+
+    def to_downstream(self, key: str) -> str:
+        return self.encode(self.period.floor(self.decode(key), self.zone))
+
+    def to_partition_date(self, downstream_key: str) -> datetime:
+        """The first instant of the period that the key names, in UTC."""
+        return self.period.floor(self.decode(downstream_key), self.zone)
+
+    def decode(self, key: str) -> datetime:
+        """The instant that a key names: `input_format`, the mapper's own form, or the ISO forms of D1.
+
+        Raises InvalidPartitionKeyError.
+        """
+        if (found := _ISO.fullmatch(key)) and self.input_format == DEFAULT_INPUT_FORMAT:
+            return self._decode_iso(key, has_time=found["time"] is not None)
+        if key.isascii() and key == key.strip():
+            for form in (self.input_format, self._output_format):
+                try:
+                    return instant(datetime.strptime(key, form), self.zone)
+                except ValueError:
+                    continue
+        if found:
+            return self._decode_iso(key, has_time=found["time"] is not None)
+        raise self._unreadable(key)
+
+    def encode(self, start: datetime) -> str:
+        """The key of the period that starts at an instant."""
+        wall = local(start, self.zone)
+        form = self._output_format
+        if wall.year < 1000:  # strftime leaves out leading zeros of a year
+            form = form.replace("%Y", f"{wall.year:04}")
+        return wall.strftime(form)
+
+    @property
+    def _output_format(self) -> str:
+        return self.output_format or self.default_output_format
+
+    def _decode_iso(self, key: str, *, has_time: bool) -> datetime:
+        if not has_time and self.period.rank < DAY.rank:
+            raise self._unreadable(key)
+        try:
+            return instant(datetime.fromisoformat(key), self.zone)
+        except (ValueError, OverflowError) as error:
+            raise self._unreadable(key) from error
+
+    def _unreadable(self, key: str) -> InvalidPartitionKeyError:
+        return InvalidPartitionKeyError(
+            f"partition key {key!r} is not a time that {type(self).__name__} reads: use the form {self.input_format!r}"
+            f", for example {datetime(2026, 3, 10, 9).strftime(self.input_format)!r}"
+        )
+
+
+def _zone_name(zone: str | tzinfo) -> str:
+    if isinstance(zone, str):
+        return zone
+    if name := getattr(zone, "key", None) or getattr(zone, "name", None):
+        return str(name)
+    if zone is timezone.utc:
+        return "UTC"
+    raise DefinitionTypeError(f"timezone must be an IANA name or a zone that has one, not {zone!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOfHourMapper(TemporalMapper):
+    """`2026-03-10T09:37:51` -> `2026-03-10T09`."""
+
+    period = HOUR
+    default_output_format = "%Y-%m-%dT%H"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOfDayMapper(TemporalMapper):
+    """`2026-03-10T09:37:51` -> `2026-03-10`."""
+
+    period = DAY
+    default_output_format = "%Y-%m-%d"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOfMonthMapper(TemporalMapper):
+    """`2026-03-10T09:37:51` -> `2026-03`."""
+
+    period = MONTH
+    default_output_format = "%Y-%m"
+
+
+MAPPER_OF_PERIOD: Final[dict[str, type[TemporalMapper]]] = {
+    mapper.period.name: mapper for mapper in (StartOfHourMapper, StartOfDayMapper, StartOfMonthMapper)
+}

@@ -1,0 +1,68 @@
+"""The schedule of a job that runs when the partitions it depends on are complete (AIP-76)."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tidegate.core.conditions import Condition, Leaf
+from tidegate.core.errors import DefinitionError
+from tidegate.core.mappers.base import PartitionMapper
+from tidegate.core.mappers.identity import IdentityMapper
+from tidegate.core.plain import expect, from_plain, plain
+from tidegate.core.timetables.base import Timetable
+
+
+@dataclass(frozen=True)
+class PartitionedAssetTimetable(Timetable):
+    """Run once per downstream partition key, when `assets` is satisfied for that key.
+
+    `partition_mapper_config` gives single assets a mapper of their own; every other asset uses
+    `default_partition_mapper`. Raises DefinitionError for a configured asset that `assets` does not name.
+    """
+
+    assets: Condition
+    default_partition_mapper: PartitionMapper = field(default_factory=IdentityMapper)
+    partition_mapper_config: dict[Leaf, PartitionMapper] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        expect(self.assets, Condition, "PartitionedAssetTimetable.assets")
+        expect(self.default_partition_mapper, PartitionMapper, "PartitionedAssetTimetable.default_partition_mapper")
+        named = set(self.assets.leaves())
+        for leaf, mapper in self.partition_mapper_config.items():
+            expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
+            if leaf not in named:
+                raise DefinitionError(
+                    f"partition_mapper_config names {leaf!r}, which the condition does not: add it to assets or remove it"
+                )
+
+    @cached_property
+    def assets_in_order(self) -> tuple[Condition, ...]:
+        """The distinct assets; an asset's place here is its index in contributions."""
+        return self.assets.clauses()[0]
+
+    @cached_property
+    def clauses(self) -> tuple[tuple[int, ...], ...]:
+        """The sets of asset indexes that let a round fire."""
+        return self.assets.clauses()[1]
+
+    def mapper_for(self, leaf: Condition) -> PartitionMapper:
+        return self.partition_mapper_config.get(leaf, self.default_partition_mapper)  # type: ignore[call-overload, no-any-return]
+
+    @cached_property
+    def is_windowed(self) -> bool:
+        """Whether any asset waits in a rollup: then every asset is a member of the round (decisions.md D23)."""
+        return any(self.mapper_for(leaf).is_rollup for leaf in self.assets_in_order)
+
+    def serialize(self) -> dict[str, Any]:
+        data = {"assets": plain(self.assets), "default_partition_mapper": plain(self.default_partition_mapper)}
+        if self.partition_mapper_config:
+            data["partition_mapper_config"] = [
+                [plain(leaf), plain(mapper)] for leaf, mapper in self.partition_mapper_config.items()
+            ]
+        return data
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> "PartitionedAssetTimetable":
+        config = {from_plain(leaf): from_plain(mapper) for leaf, mapper in data.get("partition_mapper_config", [])}
+        rest = {name: value for name, value in data.items() if name != "partition_mapper_config"}
+        return cls(**{name: from_plain(value) for name, value in rest.items()}, partition_mapper_config=config)

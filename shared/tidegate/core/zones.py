@@ -1,0 +1,63 @@
+"""Instants and local calendars: the only place that knows how clocks change.
+
+An instant is an aware `datetime` in UTC. Zones come from zoneinfo. A local day is a date, not a midnight: where
+midnight is skipped or repeated, the day starts at its first real instant (design.md section 5).
+"""
+
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from tidegate.core.errors import DefinitionError
+
+_SECOND = timedelta(seconds=1)
+
+
+@lru_cache(maxsize=1024)
+def zone_named(name: str) -> ZoneInfo:
+    """The zone of an IANA name such as `America/Los_Angeles`; raises DefinitionError for any other text."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise DefinitionError(
+            f"timezone {name!r} is not known: use an IANA name such as 'UTC' or 'Europe/Berlin'"
+        ) from error
+
+
+def instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """The UTC instant of a wall-clock time; an aware one keeps its own offset.
+
+    A repeated time is its first occurrence; a time that was skipped counts from the offset before the change, so
+    02:00 in a gap from 02:00 to 03:00 is the instant that the wall clock calls 03:00 (PEP 495, fold 0).
+    """
+    return (wall if wall.tzinfo else wall.replace(tzinfo=zone, fold=0)).astimezone(UTC)
+
+
+def local(at: datetime, zone: ZoneInfo) -> datetime:
+    """The wall clock of `zone` at an instant."""
+    return at.astimezone(zone)
+
+
+def first_instant(day: date, zone: ZoneInfo) -> datetime:
+    """The first instant whose local date is `day` or later (a zone may skip a whole date)."""
+    midnight = datetime.combine(day, time.min, zone)
+    at = midnight.astimezone(UTC)
+    if at.astimezone(zone).replace(tzinfo=None) == midnight.replace(tzinfo=None):
+        return at
+    # Midnight was skipped: the day starts at the change itself.
+    return transition_between(midnight.replace(fold=1).astimezone(UTC), at, zone)
+
+
+def transition_between(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """The instant in (before, after] from which `zone` has the offset that it has at `after`.
+
+    The caller knows that exactly one change lies there. Transitions of the IANA database fall on whole seconds.
+    """
+    offset = after.astimezone(zone).utcoffset()
+    while after - before > _SECOND:
+        middle = before + timedelta(seconds=(after - before) // _SECOND // 2)
+        if middle.astimezone(zone).utcoffset() == offset:
+            after = middle
+        else:
+            before = middle
+    return after

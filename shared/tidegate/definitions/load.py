@@ -1,0 +1,61 @@
+"""Definitions from a file: Python declarations, or their plain form as JSON."""
+
+import json
+import runpy
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.core.errors import DefinitionError
+from tidegate.core.plain import from_plain
+from tidegate.definitions.asset import Asset
+from tidegate.definitions.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """What one file declares."""
+
+    jobs: tuple[Job, ...]
+    assets: tuple[Asset, ...] = ()
+
+
+def load_definitions(path: Path) -> Definitions:
+    """Every Job and Asset at the top level of a `.py` file, or in the list of a `.json` file.
+
+    Raises DefinitionError where the file declares nothing, declares an id twice, or cannot be read; an error raised
+    by the file's own code is passed on.
+    """
+    if not path.is_file():
+        raise DefinitionError(f"definitions file {str(path)!r} does not exist")
+    if path.suffix == ".json":
+        try:
+            data = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise DefinitionError(f"definitions file {str(path)!r} is not JSON: {error}") from error
+        found = list(from_plain(data if isinstance(data, list) else [data]))
+    elif path.suffix == ".py":
+        found = list(runpy.run_path(str(path)).values())
+    else:
+        raise DefinitionError(f"definitions file {str(path)!r} must end in .py or .json")
+    jobs = tuple({id(one): one for one in found if isinstance(one, Job)}.values())
+    assets = tuple({one.name: one for one in found if isinstance(one, Asset)}.values())
+    if not jobs and not assets:
+        raise DefinitionError(f"definitions file {str(path)!r} declares no Job and no Asset")
+    check_together(jobs)
+    return Definitions(jobs, assets)
+
+
+def check_together(jobs: tuple[Job, ...]) -> None:
+    """Raises DefinitionError where two jobs have one id, or ids that Kafka's topics cannot tell apart (D26)."""
+    for job_id, count in Counter(job.id for job in jobs).items():
+        if count > 1:
+            raise DefinitionError(f"Job.id {job_id!r} is declared {count} times: give each job an id of its own")
+    seen: dict[str, str] = {}
+    for job in jobs:
+        name = job.id.replace(".", "_")
+        if (other := seen.setdefault(name, job.id)) != job.id:
+            raise DefinitionError(
+                f"Job.id {job.id!r} and {other!r} differ only in '.' and '_', which Kafka's metrics and topics confuse:"
+                " rename one"
+            )
