@@ -1,6 +1,8 @@
-"""`definitions`: what producers and consumers declared, compacted by `<kind>:<id>`."""
+"""`definitions`: what producers and consumers declared, and the installation itself; compacted by `<kind>:<id>`."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
 
 from tidegate.contracts.message import Message
 
@@ -9,7 +11,7 @@ class DefinitionRecord(Message):
     """One definition. A record without a value deletes it."""
 
     v: int = 1
-    kind: Literal["job", "asset"]
+    kind: Literal["job", "asset", "installation"]
     id: str
     incarnation: str
     """Random, given when the definition is created; kept when it changes."""
@@ -19,3 +21,15 @@ class DefinitionRecord(Message):
     @property
     def record_key(self) -> str:
         return f"{self.kind}:{self.id}"
+
+
+class Installation(Message):
+    """The counts that state depends on: fixed for life (protocol.md E3). Body of the one installation record."""
+
+    partitions: Annotated[int, Field(ge=1, le=1024)] = 4
+    """Partitions of every keyed topic."""
+    shards: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Shards of Redis that rounds live in; independent of the partitions."""
+
+
+INSTALLATION_KEY: Final = "installation:tidegate"

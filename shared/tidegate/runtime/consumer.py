@@ -1,0 +1,175 @@
+"""Reading batches as a member of a consumer group, from places that the service decides itself.
+
+aiokafka fetches positions before the rebalance listener runs and only logs what the listener raises, so the listener
+just takes notes and pauses; the loop does the rest on its next poll.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalGenerationError,
+    IllegalStateError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+
+from tidegate.runtime import metrics
+from tidegate.runtime.positions import Gap, Position
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.state import ServiceState
+
+log = structlog.get_logger()
+
+Batch = dict[TopicPartition, list[ConsumerRecord]]
+Start = Callable[[Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, int | Gap]]]
+"""Given the partitions that are now ours: where to read each, or why it cannot be read."""
+
+_LOST_MEMBERSHIP = (
+    CommitFailedError,
+    IllegalGenerationError,
+    IllegalStateError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+_GAP_RECHECK_S = 5.0
+
+
+class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
+    """A group member that reads nothing before `start` has said where."""
+
+    def __init__(
+        self, topics: Sequence[str], group: str, settings: Settings, state: ServiceState, start: Start
+    ) -> None:
+        self._topics, self._settings, self._state, self._start = topics, settings, state, start
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=settings.kafka,
+            group_id=group,
+            client_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            partition_assignment_strategy=(RangePartitionAssignor,),
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=max(300, settings.session_timeout_ms // 10),
+            max_poll_interval_ms=300_000,
+            fetch_max_wait_ms=settings.poll_wait_ms,
+            fetch_max_bytes=32 * 1024 * 1024,
+            max_partition_fetch_bytes=9 * 1024 * 1024,
+            retry_backoff_ms=20,
+        )
+        self._to_start: set[TopicPartition] = set()
+        self._gaps: dict[TopicPartition, str] = {}
+        self._gaps_checked = 0.0
+        self._positions: dict[TopicPartition, int] = {}
+        self.epoch = 0
+        """Rises whenever partitions come or go; what was read under another epoch may belong to somebody else."""
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        self._consumer.subscribe(list(self._topics), listener=self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._consumer.stop()
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.epoch += 1
+        self._to_start.clear()
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self.epoch += 1
+        self._consumer.pause(*assigned)
+        self._to_start = set(assigned)
+        self._positions.clear()
+        metrics.REBALANCES.inc()
+        self._state.block("assignment", "partitions were assigned and are being started")
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        """The partitions that are started and read, gaps included."""
+        return set(self._consumer.assignment()) - self._to_start
+
+    async def poll(self) -> Batch:
+        """The next records of started partitions, {} when there were none for `poll_wait_ms`."""
+        self._state.step()
+        if self._to_start or (self._gaps and monotonic() - self._gaps_checked > _GAP_RECHECK_S):
+            await self._start_assigned()
+        try:
+            batch: Batch = await self._consumer.getmany(
+                timeout_ms=self._settings.poll_wait_ms, max_records=self._settings.batch_records
+            )
+        except (NoOffsetForPartitionError, OffsetOutOfRangeError) as error:
+            # The listener has not run yet for a partition without a stored offset, or retention overtook us.
+            log.debug("position_lost", error=str(error))
+            self._to_start |= set(self._consumer.assignment())
+            return {}
+        started = {tp: records for tp, records in batch.items() if tp in self._positions}
+        for tp, records in started.items():
+            self._positions[tp] = records[-1].offset + 1
+            metrics.RECORDS_READ.labels(tp.topic).inc(len(records))
+        self._note_lag()
+        return started
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Read `tp` from `offset` next."""
+        self._positions[tp] = offset
+        self._consumer.seek(tp, offset)
+
+    def position(self, tp: TopicPartition) -> int:
+        """The offset after the last record that `poll` returned of a started partition."""
+        return self._positions[tp]
+
+    async def commit(self, positions: Mapping[TopicPartition, Position]) -> bool:
+        """Commit; False where the partitions have meanwhile been given to another member, who reads them again."""
+        try:
+            await self._consumer.commit({tp: position.to_kafka() for tp, position in positions.items()})
+        except _LOST_MEMBERSHIP as error:
+            log.info("commit_refused", error=type(error).__name__)
+            return False
+        return True
+
+    async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The beginning and the end of each log."""
+        beginnings = await self._consumer.beginning_offsets(list(partitions))
+        ends = await self._consumer.end_offsets(list(partitions))
+        return {tp: (beginnings[tp], ends[tp]) for tp in partitions}
+
+    async def _start_assigned(self) -> None:
+        epoch, starting = self.epoch, set(self._consumer.assignment())
+        self._gaps_checked = monotonic()
+        places = await self._start(starting)
+        if epoch != self.epoch:
+            return
+        self._gaps.clear()
+        for tp, place in places.items():
+            if isinstance(place, Gap):
+                self._gaps[tp] = place.reason
+                log.error("log_gap", topic=tp.topic, partition=tp.partition, reason=place.reason)
+            else:
+                self.seek(tp, place)
+                self._consumer.resume(tp)
+        self._to_start.clear()
+        self._state.unblock("assignment")
+        self._state.unblock("session")
+        self._state.lag.clear()
+        if self._gaps:
+            self._state.block("gap", "; ".join(f"{tp.topic}/{tp.partition}: {why}" for tp, why in self._gaps.items()))
+        else:
+            self._state.unblock("gap")
+        log.info("partitions_started", partitions=sorted(f"{tp.topic}/{tp.partition}@{place}" for tp, place in places.items()))
+
+    def _note_lag(self) -> None:
+        for tp, position in self._positions.items():
+            if (high := self._consumer.highwater(tp)) is not None:
+                self._state.set_lag(tp.topic, tp.partition, max(0, high - position))

@@ -1,0 +1,166 @@
+"""Every service's view of `definitions`: what applied at any offset of that log (decisions.md D24, protocol.md I3)."""
+
+import asyncio
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
+from tidegate.contracts.topics import DEFINITIONS
+from tidegate.core.errors import TidegateError
+from tidegate.core.plain import from_plain
+from tidegate.definitions import Asset, Job
+
+log = structlog.get_logger()
+
+_PARTITION = TopicPartition(DEFINITIONS, 0)
+
+
+class NotInstalledError(TidegateError, RuntimeError):
+    """The topics exist but hold no installation record."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefinedJob:
+    """A job as of one revision."""
+
+    job: Job
+    incarnation: str
+    revision: int
+    """Offset of its record."""
+
+
+class DefinitionsView:
+    """The history of `definitions`, kept up to date while it is open.
+
+    A definition that cannot be read is logged and left out; only its own job is affected.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, list[tuple[int, DefinedJob | None]]] = defaultdict(list)
+        self._assets: dict[str, Asset] = {}
+        self._moved = asyncio.Condition()
+        self._follower: asyncio.Task[None] | None = None
+        self.installation: Installation | None = None
+        self.next_offset = 0
+        """Everything below this offset has been read."""
+
+    def apply(self, record: ConsumerRecord) -> None:
+        """Take in one record of the log."""
+        key = (record.key or b"").decode(errors="replace")
+        kind, _, name = key.partition(":")
+        try:
+            read = DefinitionRecord.from_bytes(record.value) if record.value is not None else None
+            if kind == "job":
+                defined = None
+                if read is not None:
+                    job = from_plain(read.body)
+                    assert isinstance(job, Job)
+                    defined = DefinedJob(job, read.incarnation, record.offset)
+                self._jobs[name].append((record.offset, defined))
+            elif kind == "asset":
+                if read is None:
+                    self._assets.pop(name, None)
+                else:
+                    asset = from_plain(read.body)
+                    assert isinstance(asset, Asset)
+                    self._assets[name] = asset
+            elif key == INSTALLATION_KEY and read is not None:
+                self.installation = Installation.model_validate(read.body)
+        except Exception as error:  # whatever a definition holds, only that definition is refused
+            log.error("definition_unreadable", key=key, offset=record.offset, error=str(error)[:500])
+            if kind == "job":
+                self._jobs[name].append((record.offset, None))
+        self.next_offset = record.offset + 1
+
+    def jobs_at(self, offset: int) -> dict[str, DefinedJob]:
+        """Every job as the records below `offset` define it, by id."""
+        found = {}
+        for name, history in self._jobs.items():
+            place = bisect_right(history, offset - 1, key=lambda each: each[0])
+            if place and (defined := history[place - 1][1]) is not None:
+                found[name] = defined
+        return dict(sorted(found.items()))
+
+    def jobs(self) -> dict[str, DefinedJob]:
+        """Every job as of now."""
+        return self.jobs_at(self.next_offset)
+
+    def job_at_revision(self, job_id: str, revision: int) -> DefinedJob | None:
+        """The definition that the record at `revision` gave, None where the view does not hold it."""
+        for offset, defined in self._jobs.get(job_id, ()):
+            if offset == revision:
+                return defined
+        return None
+
+    def known_assets(self) -> dict[str, Asset]:
+        """Every asset that a definition names as of now, by name."""
+        found = dict(self._assets)
+        for defined in self.jobs().values():
+            for asset in assets_of(defined.job):
+                found.setdefault(asset.name, asset)
+        return found
+
+    async def wait_for(self, offset: int) -> None:
+        """Return when everything below `offset` has been read."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.next_offset >= offset)
+
+    def raise_if_broken(self) -> None:
+        """Pass on the error that ended the view's reading, if any: a view that stands still must end the session."""
+        if self._follower is not None and self._follower.done():
+            self._follower.result()
+
+    async def _follow(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            records = await consumer.getmany(timeout_ms=500)
+            async with self._moved:
+                for record in records.get(_PARTITION, ()):
+                    self.apply(record)
+                # Markers and compacted records take offsets too.
+                self.next_offset = max(self.next_offset, await consumer.position(_PARTITION))
+                self._moved.notify_all()
+
+
+def assets_of(job: Job) -> list[Asset]:
+    """Every asset that a job names."""
+    schedule = job.schedule
+    leaves = getattr(schedule, "assets_in_order", ())
+    return [*(leaf for leaf in leaves if isinstance(leaf, Asset)), *job.inlets, *job.outlets]
+
+
+@asynccontextmanager
+async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
+    """A view that has been read to the end, and follows. Raises NotInstalledError without an installation record."""
+    view = DefinitionsView()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        client_id="tidegate-definitions",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        fetch_max_wait_ms=100,
+    )
+    await consumer.start()
+    try:
+        consumer.assign([_PARTITION])
+        end = (await consumer.end_offsets([_PARTITION]))[_PARTITION]
+        await consumer.seek_to_beginning(_PARTITION)
+        view._follower = follower = asyncio.create_task(view._follow(consumer))
+        try:
+            reached = asyncio.create_task(view.wait_for(end))
+            await asyncio.wait((follower, reached), return_when=asyncio.FIRST_COMPLETED)
+            if follower.done():
+                follower.result()
+            if view.installation is None:
+                raise NotInstalledError("`definitions` holds no installation record: run `tidegate topics create`")
+            yield view
+        finally:
+            follower.cancel()
+    finally:
+        await consumer.stop()

@@ -1,0 +1,72 @@
+"""Sending records that must all be acknowledged before anything else moves (protocol.md I1, E1)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.structs import RecordMetadata
+
+from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.placement import partition_of
+from tidegate.contracts.topics import AUDIT, MAX_INTERNAL_BYTES
+from tidegate.runtime import metrics
+
+HEADROOM = 32 * 1024
+
+
+class Outgoing(NamedTuple):
+    """One record to send."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+@asynccontextmanager
+async def acknowledged_producer(bootstrap: str, client_id: str) -> AsyncIterator[AIOKafkaProducer]:
+    """An idempotent producer with acks=all."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap,
+        client_id=client_id,
+        enable_idempotence=True,
+        acks="all",
+        max_request_size=MAX_INTERNAL_BYTES + HEADROOM,
+        max_batch_size=MAX_INTERNAL_BYTES,
+        retry_backoff_ms=20,
+    )
+    await producer.start()
+    try:
+        yield producer
+    finally:
+        await producer.stop()
+
+
+async def send_all(producer: AIOKafkaProducer, records: Sequence[Outgoing]) -> list[RecordMetadata]:
+    """Send in order and return when every record is acknowledged.
+
+    Raises the first error; the caller then ends its session, so that a partition never has a hole.
+    """
+    if not records:
+        return []
+    futures = [
+        await producer.send(each.topic, each.value, each.key, each.partition, headers=list(each.headers))
+        for each in records
+    ]
+    acknowledged = list(await asyncio.gather(*futures))
+    for each in records:
+        metrics.RECORDS_SENT.labels(each.topic).inc()
+    return acknowledged
+
+
+def audit_records(entries: Sequence[AuditEntry], partitions: int) -> list[Outgoing]:
+    """Audit entries as records of `audit-log`, keyed by job or asset."""
+    records = []
+    for entry in entries:
+        metrics.AUDIT_ENTRIES.labels(entry.kind.value).inc()
+        key = entry.job or entry.asset or entry.service
+        records.append(Outgoing(AUDIT, partition_of(key, partitions), key.encode(), entry.to_bytes()))
+    return records

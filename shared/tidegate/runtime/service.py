@@ -1,0 +1,80 @@
+"""The life of a service process: signals, health, sessions that start again after every failure (protocol.md E5)."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from tidegate.runtime import metrics
+from tidegate.runtime.health import health_server
+from tidegate.runtime.log import configure_logging
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.state import ServiceState
+
+log = structlog.get_logger()
+
+S = TypeVar("S", bound=Settings)
+Session = Callable[[S, ServiceState], Awaitable[None]]
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
+
+
+def serve(name: str, settings: S, session: Session[S]) -> None:
+    """Run `session` until SIGTERM or SIGINT; a session that fails is logged and started again with back-off.
+
+    A session opens its own connections, so that everything it knew is read again from Kafka and Redis. It returns
+    when `state.stopping` is set; one that does not return within the shutdown deadline is cancelled, and the process
+    ends without waiting for it, which the protocol allows at any point.
+    """
+    configure_logging(name, settings)
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        uvloop.install()
+    try:
+        asyncio.run(_serve(name, settings, session))
+    except TimeoutError:
+        log.error("shutdown_deadline_passed", deadline_s=settings.shutdown_deadline_s)
+        os._exit(1)
+
+
+async def _serve(name: str, settings: S, session: Session[S]) -> None:
+    state = ServiceState(settings.stall_after_s)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, state.stopping.set)
+    async with health_server(state, settings.health_host, settings.health_port) as port:
+        log.info("service_started", kafka=settings.kafka, health_port=port, pid=os.getpid())
+        sessions = asyncio.create_task(_sessions(settings, state, session))
+        stopping = asyncio.create_task(state.stopping.wait())
+        await asyncio.wait((sessions, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        await asyncio.wait_for(sessions, settings.shutdown_deadline_s)
+    log.info("service_stopped")
+
+
+async def _sessions(settings: S, state: ServiceState, session: Session[S]) -> None:
+    wait_s = _FIRST_WAIT_S
+    while not state.stopping.is_set():
+        started = asyncio.get_running_loop().time()
+        state.block("session", "the service is connecting")
+        state.unblock("starting")
+        try:
+            await session(settings, state)
+            ended = "stopped"
+        except Exception as error:  # whatever failed, the next session starts from what is stored
+            ended = type(error).__name__
+            state.block("session", f"{ended}: {error}"[:500])
+            log.error("session_failed", error=f"{ended}: {error}"[:1000], exc_info=settings.log_level == "debug")
+        metrics.SESSIONS.labels(ended).inc()
+        if ended != "stopped":
+            if asyncio.get_running_loop().time() - started > 30:
+                wait_s = _FIRST_WAIT_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(state.stopping.wait(), wait_s)
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+        state.step()
