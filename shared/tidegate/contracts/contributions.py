@@ -14,11 +14,11 @@ class JobRef(NamedTuple):
     """Tells a job that was deleted and created again from the one before."""
     revision: int
     """Offset of the definition on `definitions`."""
-    windowed: bool
-    """Whether an asset of the job waits in a rollup (decisions.md D23)."""
-    assets: Sequence[str]
+    rollups: tuple[int, ...]
+    """Indexes of the assets that wait in a rollup; where there is one, every asset is a member of the round (D23)."""
+    assets: tuple[str, ...]
     """Names of the assets; contributions give indexes into this list."""
-    clauses: Sequence[Sequence[int]]
+    clauses: tuple[tuple[int, ...], ...]
     """Sets of asset indexes, each of which lets a round fire."""
 
 

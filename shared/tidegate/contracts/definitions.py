@@ -28,7 +28,7 @@ class Installation(Message):
 
     partitions: Annotated[int, Field(ge=1, le=1024)] = 4
     """Partitions of every keyed topic."""
-    shards: Annotated[int, Field(ge=1, le=4096)] = 16
+    shards: Annotated[int, Field(ge=1, le=256)] = 16
     """Shards of Redis that rounds live in; independent of the partitions."""
 
 

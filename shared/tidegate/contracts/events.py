@@ -5,14 +5,26 @@ there is no such header). Binary: attributes are `ce_*` headers and the value is
 Kafka protocol binding 1.0.2.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from math import isfinite
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError, from_json
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, from_json, to_json
 
-from tidegate.contracts.topics import MAX_EVENT_BYTES
+from tidegate.contracts.message import from_ms, to_ms
+from tidegate.contracts.topics import MAX_EVENT_BYTES, PACK_BYTES
 from tidegate.core.errors import InvalidEventError, InvalidPartitionKeyError
 from tidegate.core.keys import validate_key
 
@@ -20,6 +32,12 @@ EVENT_TYPE: Final = "dev.tidegate.asset.updated.v1"
 STRUCTURED: Final = "application/cloudevents+json"
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+MAX_REASON_CHARACTERS: Final = 500
+"""Reasons quote what producers wrote; dead letters and audit entries must fit their topics whatever that was."""
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_DATE_AND_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ].+", re.ASCII | re.DOTALL)
 
 
 def _key(value: object) -> object:
@@ -31,19 +49,59 @@ def _key(value: object) -> object:
     return value
 
 
+def _text(value: str) -> str:
+    if not value.strip() or _CONTROL.search(value):
+        raise PydanticCustomError("invalid-text", "must have a visible character and no control characters")
+    return value
+
+
+def _written_date(value: object) -> object:
+    # pydantic would read numbers, and text that holds one, as seconds or milliseconds by their size
+    if isinstance(value, datetime) or (isinstance(value, str) and _DATE_AND_TIME.fullmatch(value)):
+        return value
+    raise PydanticCustomError("invalid-date", "must be a date and a time with an offset from UTC, as ISO 8601 text")
+
+
+def _storable(value: datetime) -> datetime:
+    try:
+        from_ms(to_ms(value))
+    except (ValueError, OverflowError, OSError) as error:
+        raise PydanticCustomError("invalid-date", "must lie in the years 1 to 9999 of UTC") from error
+    return value
+
+
+def _finite(value: object) -> object:
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            todo += one.values()
+        elif isinstance(one, list):
+            todo += one
+        elif isinstance(one, float) and not isfinite(one):
+            raise PydanticCustomError("invalid-number", "holds NaN or an infinite number, which JSON cannot say: use null")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Instant = Annotated[
+    AwareDatetime, Field(strict=False), BeforeValidator(_written_date), AfterValidator(_storable)
+]
+
+
 class AssetUpdate(BaseModel):
     """The data of an asset event: which asset was updated, and which partition of it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    asset: Annotated[str, Field(min_length=1, max_length=1500)] | None = None
+    asset: Annotated[Text, Field(max_length=1500)] | None = None
     """Name of the asset; one of `asset` and `asset_uri` is needed."""
-    asset_uri: Annotated[str, Field(min_length=1, max_length=1500)] | None = None
+    asset_uri: Annotated[Text, Field(max_length=1500)] | None = None
     partition_key: Annotated[str, BeforeValidator(_key)] | None = None
     """1 to 250 characters, no control characters; absent for an event that concerns the asset as a whole."""
-    partition_date: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    partition_date: Instant | None = None
     """The producer's own date of the partition, with an offset from UTC."""
-    extra: dict[str, Any] | None = None
+    extra: Annotated[dict[str, Any], AfterValidator(_finite)] | None = None
 
     @model_validator(mode="after")
     def _names_an_asset(self) -> Self:
@@ -58,11 +116,11 @@ class AssetEvent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
     specversion: str
-    id: Annotated[str, Field(min_length=1, max_length=256)]
-    source: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^\S+$")]
+    id: Annotated[Text, Field(max_length=256)]
+    source: Annotated[Text, Field(max_length=512, pattern=r"^\S+$")]
     """A URI reference, so without spaces; (source, id) identifies the event."""
     type: str
-    time: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    time: Instant | None = None
     subject: str | None = None
     dataschema: str | None = None
     datacontenttype: str | None = None
@@ -78,11 +136,17 @@ class AssetEvent(BaseModel):
             raise PydanticCustomError(
                 "unknown-type", "event type {found} is not known: use {known}", {"found": repr(self.type), "known": repr(EVENT_TYPE)}
             )
-        for name in self.model_extra or {}:
+        for name, value in (self.model_extra or {}).items():
             # CloudEvents 1.0, naming: attribute names are lower-case ASCII letters and digits.
             if not (name.isascii() and name.isalnum() and name == name.lower()):
                 raise PydanticCustomError(
                     "unknown-field", "field {name} is no CloudEvents attribute: remove it or correct its name", {"name": repr(name)}
+                )
+            if value is not None and not isinstance(value, str | int):
+                raise PydanticCustomError(
+                    "invalid-extension",
+                    "extension attribute {name} must be text, a whole number, true or false",
+                    {"name": repr(name)},
                 )
         return self
 
@@ -95,13 +159,18 @@ def parse_event(value: bytes | None, headers: Headers = ()) -> AssetEvent:
     """The asset event in a Kafka record; raises InvalidEventError with a code and a reason that quotes what is wrong."""
     if value is None:
         raise InvalidEventError("null-value", "the record has no value: send a CloudEvent")
-    if len(value) > MAX_EVENT_BYTES:
-        raise InvalidEventError("too-large", f"the event has {len(value)} bytes: at most {MAX_EVENT_BYTES} are allowed")
+    size = len(value) + sum(len(raw) for name, raw in headers if raw is not None and name.startswith("ce_"))
+    if size > MAX_EVENT_BYTES:
+        raise InvalidEventError("too-large", f"the event has {size} bytes: at most {MAX_EVENT_BYTES} are allowed")
     attributes = _binary_attributes(headers)
     try:
-        if attributes is None:
-            return AssetEvent.model_validate_json(value)
-        return AssetEvent.model_validate_json(_structured(attributes, value))
+        event = AssetEvent.model_validate_json(value if attributes is None else _structured(attributes, value))
+        if size > PACK_BYTES // 4 and (written := len(event.to_bytes())) > PACK_BYTES:
+            # numbers such as 1e15 grow fourfold, and later records must hold the event too
+            raise InvalidEventError("too-large", f"written out in full the event has {written} bytes: shorten its numbers")
+        return event
+    except InvalidEventError:
+        raise
     except ValidationError as error:
         raise _refusal(error) from error
     except ValueError as error:
@@ -118,13 +187,12 @@ def _binary_attributes(headers: Headers) -> Mapping[str, str] | None:
             try:
                 found[name[3:]] = raw.decode()
             except UnicodeDecodeError as error:
-                raise InvalidEventError("invalid-header", f"header {name!r} is not UTF-8: {raw!r}") from error
+                reason = _shortened(f"header {name!r:.100} is not UTF-8: {raw!r}")
+                raise InvalidEventError("invalid-header", reason) from error
     return found or None
 
 
 def _structured(attributes: Mapping[str, str], value: bytes) -> bytes:
-    from pydantic_core import to_json
-
     if "data" in attributes:
         raise InvalidEventError("invalid-header", "header 'ce_data' is not an attribute: the value is the data")
     from_json(value)  # so that the value cannot close the object and add attributes of its own
@@ -144,16 +212,25 @@ _CODES: Final = {
 
 
 def _refusal(error: ValidationError) -> InvalidEventError:
+    code, reason = _code_and_reason(error)
+    return InvalidEventError(code, _shortened(reason))
+
+
+def _shortened(reason: str) -> str:
+    return reason if len(reason) <= MAX_REASON_CHARACTERS else reason[: MAX_REASON_CHARACTERS - 3] + "..."
+
+
+def _code_and_reason(error: ValidationError) -> tuple[str, str]:
     problem = error.errors(include_url=False, include_context=False)[0]
     code = _CODES.get(problem["type"], "invalid-field")
     where = ".".join(map(str, problem["loc"]))
     if code == "not-json":
-        return InvalidEventError(code, f"the value cannot be read as JSON: {problem['msg']}")
+        return code, f"the value cannot be read as JSON: {problem['msg']}"
     if code == "not-an-object":
-        return InvalidEventError(code, f"{where or 'the value'} must be a JSON object, not {problem['input']!r:.100}")
+        return code, f"{where or 'the value'} must be a JSON object, not {problem['input']!r:.100}"
     if code == "missing-field":
-        return InvalidEventError(code, f"field {where!r} is missing" if where else problem["msg"])
+        return code, f"field {where!r} is missing" if where else problem["msg"]
     if code == "unknown-field" and where:
-        return InvalidEventError(code, f"field {where!r} is not known: remove it or correct its name")
+        return code, f"field {where!r} is not known: remove it or correct its name"
     quoted = "" if code != "invalid-field" else f" (found {problem['input']!r:.100})"
-    return InvalidEventError(code, f"{where + ': ' if where else ''}{problem['msg']}{quoted}")
+    return code, f"{where + ': ' if where else ''}{problem['msg']}{quoted}"

@@ -20,10 +20,11 @@ class DeadLetter(Message):
     size: int
     """Bytes of the value as received; 0 where there was none."""
     value_base64: str | None = None
-    """The value, or its first KiB where `truncated`; None where the record had none."""
+    """The value, or its first KiB where it is larger than an event may be; None where the record had none."""
     truncated: bool = False
+    """Whether the value, the headers or the record key were cut, so that the dead letter fits its topic."""
     headers: Sequence[tuple[str, str | None]] = ()
-    """Header names with values in base64."""
+    """Header names with values in base64, in order."""
 
 
 def base64_text(raw: bytes | None) -> str | None:

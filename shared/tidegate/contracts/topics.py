@@ -4,10 +4,13 @@
 broker (protocol.md E3).
 """
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
+
+from tidegate.core.errors import DefinitionError
 
 MIB: Final = 1024 * 1024
 MAX_EVENT_BYTES: Final = 256 * 1024
@@ -64,6 +67,7 @@ AUDIT: Final = "audit-log"
 DEFINITIONS: Final = "definitions"
 RUN_COMMANDS_PREFIX: Final = "run-commands."
 
+_TEAM: Final = re.compile(r"[A-Za-z0-9_-]{1,200}", re.ASCII)
 _WEEK: Final = timedelta(days=7)
 _MONTH: Final = timedelta(days=30)
 _SLACK: Final = 64 * 1024
@@ -83,6 +87,16 @@ def declared_topics(partitions: int) -> tuple[Topic, ...]:
         Topic(AUDIT, "job or asset", partitions, delete, _MONTH, fixed=False),
         Topic(DEFINITIONS, "job or asset id", 1, compact, _MONTH, fixed=True),
     )
+
+
+def team_events_topic(team: str, partitions: int) -> Topic:
+    """`asset-events.<team>`, to which only the producers of a team may write; raises DefinitionError for a bad name."""
+    name = f"{ASSET_EVENTS}.{team}"
+    if not _TEAM.fullmatch(team) or name == REJECTED:
+        raise DefinitionError(
+            f"team {team!r} cannot have a topic: use 1 to 200 letters, digits, '_' or '-', and not 'rejected'"
+        )
+    return Topic(name, "asset name", partitions, Cleanup.DELETE, _WEEK, fixed=False)
 
 
 def run_commands_topic(job: str, partitions: int, name: str | None = None) -> Topic:

@@ -54,6 +54,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             bootstrap_servers=settings.kafka,
             group_id=group,
             client_id=group,
+            group_instance_id=f"{group}-{settings.instance}" if settings.instance else None,  # KIP-345
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
@@ -96,9 +97,19 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._state.block("assignment", "partitions were assigned and are being started")
 
     @property
-    def assigned(self) -> set[TopicPartition]:
-        """The partitions that are started and read, gaps included."""
-        return set(self._consumer.assignment()) - self._to_start
+    def started(self) -> set[TopicPartition]:
+        """The partitions that are being read: ours, started, without a gap."""
+        return set(self._positions) & set(self._consumer.assignment()) - self._to_start
+
+    def restart(self) -> None:
+        """Ask `start` again where to read every partition, on the next poll."""
+        self._to_start = set(self._consumer.assignment())
+        self._positions.clear()
+
+    @property
+    def gaps(self) -> Mapping[TopicPartition, str]:
+        """Partitions that are not read, with the reason."""
+        return self._gaps
 
     async def poll(self) -> Batch:
         """The next records of started partitions, {} when there were none for `poll_wait_ms`."""

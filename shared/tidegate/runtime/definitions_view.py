@@ -91,6 +91,11 @@ class DefinitionsView:
         """Every job as of now."""
         return self.jobs_at(self.next_offset)
 
+    def job(self, job_id: str) -> DefinedJob | None:
+        """A job as of now, None where there is none."""
+        history = self._jobs.get(job_id)
+        return history[-1][1] if history else None
+
     def job_at_revision(self, job_id: str, revision: int) -> DefinedJob | None:
         """The definition that the record at `revision` gave, None where the view does not hold it."""
         for offset, defined in self._jobs.get(job_id, ()):

@@ -6,6 +6,7 @@ RECORDS_READ = Counter("tidegate_records_read_total", "Kafka records read", ["to
 ENTRIES_READ = Counter("tidegate_entries_read_total", "Messages in the records read", ["topic"])
 REPEATS_DROPPED = Counter("tidegate_repeats_dropped_total", "Messages dropped by their coordinates (E1)", ["topic"])
 RECORDS_SENT = Counter("tidegate_records_sent_total", "Kafka records sent and acknowledged", ["topic"])
+EVENTS_ACCEPTED = Counter("tidegate_events_accepted_total", "Asset events that ingest accepted")
 AUDIT_ENTRIES = Counter("tidegate_audit_entries_total", "Audit entries written", ["kind"])
 BATCH_SECONDS = Histogram(
     "tidegate_batch_seconds",

@@ -1,12 +1,18 @@
 """Where to start reading, and what is remembered beside an offset (protocol.md E1, E2)."""
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
+from zlib import compress, decompress
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
+
+_PLAIN_BYTES: Final = 1_500
+"""Longer metadata is compressed: brokers allow 4,096 bytes (offset.metadata.max.bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +25,30 @@ class Position:
     """Timestamp of the last record before it, milliseconds since 1970; 0 where none was read."""
     highs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The highest (offset, ordinal) seen per source: repeats are at or below it."""
+    incarnation: int = 0
+    """How often the partition's log was seen to have begun anew: its offsets then count from 0 again."""
 
     def to_kafka(self) -> OffsetAndMetadata:
-        """Compact, since brokers allow 4,096 bytes of metadata."""
+        """As readable JSON, compressed where it is long."""
         highs = ",".join(f"{source}={offset}.{ordinal}" for source, (offset, ordinal) in self.highs.items())
-        return OffsetAndMetadata(self.offset, json.dumps({"t": self.at, "h": highs}, separators=(",", ":")))
+        data = {"t": self.at, "h": highs} | ({"i": self.incarnation} if self.incarnation else {})
+        text = json.dumps(data, separators=(",", ":"))
+        if len(text) > _PLAIN_BYTES:
+            text = "z" + b64encode(compress(text.encode())).decode()
+        return OffsetAndMetadata(self.offset, text)
 
     @classmethod
     def from_kafka(cls, committed: OffsetAndMetadata) -> "Position":
         if not committed.metadata:  # committed by another tool
             return cls(committed.offset)
-        data = json.loads(committed.metadata)
+        text = committed.metadata
+        data = json.loads(decompress(b64decode(text[1:])) if text.startswith("z") else text)
         highs = {}
         for item in filter(None, data["h"].split(",")):
             source, _, coordinates = item.rpartition("=")
             offset, _, ordinal = coordinates.partition(".")
             highs[source] = (int(offset), int(ordinal))
-        return cls(committed.offset, data["t"], highs)
+        return cls(committed.offset, data["t"], highs, data.get("i", 0))
 
 
 class Highs:
@@ -60,6 +73,19 @@ class Gap:
     """A start that would skip records in silence: the log no longer holds what comes next."""
 
     reason: str
+    beginning: int = 0
+    """Where reading goes on once a person has accepted the gap (tidegate.runtime.gaps)."""
+    recreated: bool = False
+    """Whether the log began anew, so that its coordinates must not be compared with older ones."""
+
+
+def source_of(tp: TopicPartition, incarnation: int = 0) -> str:
+    """What records made from `tp` name as their source: `<topic>/<partition>`, and `~<n>` once its log began anew.
+
+    The suffix keeps the coordinates of a log that began anew apart from those of the old one, which readers compare
+    by source (protocol.md E1).
+    """
+    return f"{tp.topic}/{tp.partition}" + (f"~{incarnation}" if incarnation else "")
 
 
 def decide_start(wanted: int | None, beginning: int, end: int) -> int | Gap:
@@ -67,9 +93,10 @@ def decide_start(wanted: int | None, beginning: int, end: int) -> int | Gap:
     if wanted is None:
         return beginning
     if wanted < beginning:
-        return Gap(f"records {wanted} to {beginning - 1} are gone from the log before they were read")
+        return Gap(f"records {wanted} to {beginning - 1} are gone from the log before they were read", beginning)
     if wanted > end:
-        return Gap(f"offset {wanted} lies beyond the end {end}: the topic was created again or lost records")
+        reason = f"offset {wanted} lies beyond the end {end}: the topic was created again or lost records"
+        return Gap(reason, beginning, recreated=True)
     return wanted
 
 

@@ -3,27 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
 
 from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.outgoing import HEADROOM, Outgoing
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.topics import AUDIT, MAX_INTERNAL_BYTES
 from tidegate.runtime import metrics
 
-HEADROOM = 32 * 1024
-
-
-class Outgoing(NamedTuple):
-    """One record to send."""
-
-    topic: str
-    partition: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]] = ()
+__all__ = ["HEADROOM", "Outgoing", "acknowledged_producer", "audit_records", "send_all"]
 
 
 @asynccontextmanager

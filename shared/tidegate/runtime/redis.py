@@ -32,7 +32,3 @@ async def check_eviction(client: Redis) -> None:
             " run CONFIG SET maxmemory-policy noeviction"
         )
 
-
-def text_tag(text: str) -> str:
-    """User text for a Redis key: braces are encoded, so that they cannot move the key to another slot (B123)."""
-    return text.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")

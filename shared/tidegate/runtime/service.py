@@ -8,7 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import structlog
+from aiokafka.errors import KafkaError
+from redis.exceptions import RedisError
 
+from tidegate.core.errors import TidegateError
 from tidegate.runtime import metrics
 from tidegate.runtime.health import health_server
 from tidegate.runtime.log import configure_logging
@@ -69,7 +72,8 @@ async def _sessions(settings: S, state: ServiceState, session: Session[S]) -> No
         except Exception as error:  # whatever failed, the next session starts from what is stored
             ended = type(error).__name__
             state.block("session", f"{ended}: {error}"[:500])
-            log.error("session_failed", error=f"{ended}: {error}"[:1000], exc_info=settings.log_level == "debug")
+            expected = isinstance(error, (KafkaError, RedisError, OSError, TidegateError))
+            log.error("session_failed", error=f"{ended}: {error}"[:1000], exc_info=not expected)
         metrics.SESSIONS.labels(ended).inc()
         if ended != "stopped":
             if asyncio.get_running_loop().time() - started > 30:

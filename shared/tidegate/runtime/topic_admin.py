@@ -8,7 +8,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from tidegate.contracts.topics import Topic
+from tidegate.contracts.definitions import Installation
+from tidegate.contracts.topics import Topic, declared_topics
 from tidegate.core.errors import TidegateError
 
 
@@ -80,6 +81,14 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> l
         if size is not None and int(size) < topic.max_message_bytes:
             found.append(Mismatch(topic.name, "max.message.bytes", f"at least {topic.max_message_bytes}", size))
     return found
+
+
+async def check_installation(
+    admin: AIOKafkaAdminClient, installation: Installation, more: Sequence[Topic] = ()
+) -> None:
+    """Raises TopicMismatchError unless the broker has every declared topic, and `more`, as the installation needs them."""
+    if found := await check_topics(admin, [*declared_topics(installation.partitions), *more]):
+        raise TopicMismatchError("; ".join(map(str, found)))
 
 
 async def _configs(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[str, dict[str, str]]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
+from tidegate.contracts.outgoing import HEADROOM, Outgoing
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES
-from tidegate.runtime.producer import HEADROOM, Outgoing
 
 TRANSACTION_TIMEOUT_MS = 10_000
 

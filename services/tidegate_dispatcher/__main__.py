@@ -1,0 +1,3 @@
+from tidegate_dispatcher.main import main
+
+main()

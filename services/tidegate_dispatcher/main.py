@@ -1,0 +1,188 @@
+"""The dispatcher process: settings, connections, the loop; nothing else."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from time import monotonic, time
+
+import structlog
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from pydantic import ValidationError
+from redis.asyncio import Redis
+
+from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.runs import RunEvent, RunRequest, RunRequestBatch
+from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS
+from tidegate.definitions import Job
+from tidegate.runtime import metrics
+from tidegate.runtime.consumer import Batch, BatchConsumer
+from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
+from tidegate.runtime.positions import Gap, Highs, Position, committed_positions, partition_numbers, source_of
+from tidegate.runtime.redis import connect_redis
+from tidegate.runtime.service import serve
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.starting import start_from_committed
+from tidegate.runtime.state import ServiceState
+from tidegate.runtime.topic_admin import admin_client, check_installation
+from tidegate.runtime.unreadable import unreadable_record
+from tidegate_dispatcher.decide import SERVICE, Requested, Surroundings, commands_topic, forgettable
+from tidegate_dispatcher.partition import DispatcherPartition
+
+log = structlog.get_logger()
+
+FORGET_EVERY_S = 30.0
+TOPICS_KNOWN_FOR_S = 30.0
+
+
+class Dispatcher:
+    """The partitions that the group gave to this process."""
+
+    def __init__(
+        self, settings: Settings, state: ServiceState, view: DefinitionsView, admin: AIOKafkaAdminClient, redis: Redis
+    ) -> None:
+        assert view.installation is not None
+        self._settings, self._view, self._admin, self._redis = settings, view, admin, redis
+        self._partitions = view.installation.partitions
+        self._group = f"{settings.namespace}-dispatcher"
+        self.consumer = BatchConsumer([RUN_REQUESTS, RUN_EVENTS], self._group, settings, state, self._start)
+        self._owned: dict[int, DispatcherPartition] = {}
+        self._positions: dict[TopicPartition, Position] = {}
+        self._highs: dict[int, Highs] = {}
+        self._topics: set[str] = set()
+        self._topics_at = -TOPICS_KNOWN_FOR_S
+        self._forgot_at = monotonic()
+
+    async def step(self) -> None:
+        """One batch from poll to committed."""
+        self._view.raise_if_broken()
+        polled = await self.consumer.poll()
+        began = monotonic()
+        if polled:
+            numbers = sorted({tp.partition for tp in polled})
+            # Every partition comes to its own end before the first error is passed on.
+            results = await asyncio.gather(
+                *(self._process(number, polled) for number in numbers), return_exceptions=True
+            )
+            for error in filter(None, results):
+                raise error
+            metrics.BATCH_SECONDS.observe(monotonic() - began)
+        elif began - self._forgot_at > FORGET_EVERY_S:
+            self._forgot_at = began
+            await self._forget()
+
+    async def close(self) -> None:
+        for owned in self._owned.values():
+            await owned.close()
+        self._owned.clear()
+
+    async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
+        """Fence, then ask for offsets, then catch up with `runs` (protocol.md T2)."""
+        await self.close()
+        numbers = partition_numbers(partitions, RUN_REQUESTS)
+        if numbers != partition_numbers(partitions, RUN_EVENTS):
+            reason = f"run-requests and run-events were not assigned together: {sorted(partitions)}"
+            return dict.fromkeys(partitions, Gap(reason))
+        self._owned = {
+            number: DispatcherPartition(number, self._partitions, self._settings, self._redis, self._group)
+            for number in sorted(numbers)
+        }
+        await asyncio.gather(*(owned.fence() for owned in self._owned.values()))
+        places, self._positions = await start_from_committed(
+            self.consumer, self._admin, self._redis, self._settings, self._group, partitions
+        )
+        self._highs = {
+            tp.partition: Highs(position.highs) for tp, position in self._positions.items() if tp.topic == RUN_REQUESTS
+        }
+        await asyncio.gather(*(owned.catch_up() for owned in self._owned.values()))
+        return places
+
+    async def _process(self, number: int, polled: Batch) -> None:
+        inputs: list[Requested | RunEvent] = []
+        audit: list[AuditEntry] = []
+        offsets: dict[TopicPartition, Position] = {}
+        for topic in (RUN_REQUESTS, RUN_EVENTS):
+            tp = TopicPartition(topic, number)
+            if records := polled.get(tp):
+                read = self._requests if topic == RUN_REQUESTS else self._events
+                for record in records:
+                    try:
+                        inputs += read(number, record)
+                    except ValidationError as error:
+                        audit.append(unreadable_record(SERVICE, tp, record, error))
+                offsets[tp] = self._position_after(tp, records[-1])
+        newest = max((each.request.revision for each in inputs if isinstance(each, Requested)), default=-1)
+        await self._view.wait_for(newest + 1)
+        await self._learn_topics(inputs)
+        await self._owned[number].process(inputs, audit, offsets, self._surroundings(number))
+        self._positions.update(offsets)
+
+    def _requests(self, number: int, record: ConsumerRecord) -> list[Requested]:
+        batch = RunRequestBatch.from_bytes(record.value or b"")
+        metrics.ENTRIES_READ.labels(RUN_REQUESTS).inc(len(batch.requests))
+        highs = self._highs[number]
+        new = [each for each in batch.requests if highs.is_new(batch.source, each.offset, each.ordinal)]
+        metrics.REPEATS_DROPPED.labels(RUN_REQUESTS).inc(len(batch.requests) - len(new))
+        return [Requested(batch.source, each) for each in new]
+
+    def _events(self, number: int, record: ConsumerRecord) -> list[RunEvent]:
+        metrics.ENTRIES_READ.labels(RUN_EVENTS).inc()
+        return [RunEvent.from_bytes(record.value or b"")]
+
+    def _position_after(self, tp: TopicPartition, record: ConsumerRecord) -> Position:
+        highs = self._highs[tp.partition].snapshot() if tp.topic == RUN_REQUESTS else {}
+        return Position(record.offset + 1, record.timestamp, highs, self._positions[tp].incarnation)
+
+    def _surroundings(self, number: int) -> Surroundings:
+        return Surroundings(number, int(time() * 1000), self._job_of, self._topics.__contains__)
+
+    def _job_of(self, request: RunRequest) -> Job | None:
+        defined = self._view.job(request.job)
+        if defined is None or defined.incarnation != request.incarnation:
+            defined = self._view.job_at_revision(request.job, request.revision)
+        return defined.job if defined else None
+
+    async def _learn_topics(self, inputs: Collection[Requested | RunEvent]) -> None:
+        """Know which topics exist, by listing: a producer's own metadata request would create a missing one."""
+        wanted = {
+            commands_topic(each.request.job, self._job_of(each.request))
+            for each in inputs
+            if isinstance(each, Requested)
+        }
+        if wanted - self._topics or (wanted and monotonic() - self._topics_at > TOPICS_KNOWN_FOR_S):
+            self._topics = set(await self._admin.list_topics())
+            self._topics_at = monotonic()
+
+    async def _forget(self) -> None:
+        """Tombstones for runs past the horizon that the rollup can never ask for again (protocol.md T7)."""
+        now = int(time() * 1000)
+        horizon_ms = self._settings.dedupe_horizon_s * 1000
+        logs = [TopicPartition(CONTRIBUTIONS, number) for number in range(self._partitions)]
+        positions = await committed_positions(self._admin, f"{self._settings.namespace}-rollup", logs)
+        acknowledged = {source_of(tp, position.incarnation): position.offset for tp, position in positions.items()}
+        for number, owned in self._owned.items():
+            gone = forgettable(await owned.expired(now - horizon_ms), horizon_ms, now, acknowledged)
+            if gone:
+                await owned.process((), (), {}, self._surroundings(number), forget=gone)
+
+
+async def session(settings: Settings, state: ServiceState) -> None:
+    """Read, decide, commit, until stopped."""
+    async with (
+        definitions_view(settings.kafka) as view,
+        admin_client(settings.kafka) as admin,
+        connect_redis(settings.redis) as redis,
+    ):
+        assert view.installation is not None
+        await check_installation(admin, view.installation)
+        dispatcher = Dispatcher(settings, state, view, admin, redis)
+        try:
+            async with dispatcher.consumer:
+                while not state.stopping.is_set():
+                    await dispatcher.step()
+        finally:
+            await dispatcher.close()
+
+
+def main() -> None:
+    serve(SERVICE, Settings(), session)

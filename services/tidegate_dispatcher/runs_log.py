@@ -1,0 +1,49 @@
+"""Reading a partition of `runs`, the dispatcher's changelog."""
+
+from collections.abc import AsyncIterator
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from tidegate.contracts.runs import Run
+from tidegate.contracts.topics import RUNS
+
+
+class RunsLog:
+    """What the log holds from an offset on, committed transactions only."""
+
+    def __init__(self, bootstrap: str, partition: int) -> None:
+        self._bootstrap, self._tp = bootstrap, TopicPartition(RUNS, partition)
+
+    async def bounds(self) -> tuple[int, int]:
+        """The log's beginning and its high watermark; the read_committed end may lag behind."""
+        async with self._consumer("read_uncommitted") as consumer:
+            consumer.assign([self._tp])
+            beginning = (await consumer.beginning_offsets([self._tp]))[self._tp]
+            return beginning, (await consumer.end_offsets([self._tp]))[self._tp]
+
+    async def read(self, start: int, end: int) -> AsyncIterator[tuple[int, dict[str, Run | None]]]:
+        """Changes from `start` on in batches, each with the offset after it, until that reaches `end`."""
+        if start >= end:
+            return
+        async with self._consumer("read_committed") as consumer:
+            consumer.assign([self._tp])
+            consumer.seek(self._tp, start)
+            position = start
+            while position < end:
+                records = (await consumer.getmany(timeout_ms=200)).get(self._tp, [])
+                position = await consumer.position(self._tp)
+                changes = {
+                    record.key.decode(): Run.from_bytes(record.value) if record.value is not None else None
+                    for record in records
+                }
+                yield position, changes
+
+    def _consumer(self, isolation: str) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            client_id="tidegate-runs-log",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level=isolation,
+            fetch_max_wait_ms=50,
+        )

@@ -1,0 +1,1 @@
+"""mapper: accepted events in, contributions out."""

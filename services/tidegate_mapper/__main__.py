@@ -1,0 +1,3 @@
+from tidegate_mapper.main import main
+
+main()

@@ -1,0 +1,3 @@
+from tidegate_rollup.main import main
+
+main()

@@ -1,0 +1,41 @@
+"""The rollup process: settings, connections, the loop; nothing else."""
+
+import structlog
+
+from tidegate.contracts.topics import CONTRIBUTIONS
+from tidegate.runtime.definitions_view import definitions_view
+from tidegate.runtime.producer import acknowledged_producer
+from tidegate.runtime.redis import connect_redis
+from tidegate.runtime.service import serve
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.state import ServiceState
+from tidegate.runtime.topic_admin import admin_client, check_installation
+from tidegate_rollup.decide import SERVICE
+from tidegate_rollup.owner import PartitionOwner
+from tidegate_rollup.store import RoundStore
+
+log = structlog.get_logger()
+
+
+async def session(settings: Settings, state: ServiceState) -> None:
+    """Fold, send, acknowledge, commit, until stopped."""
+    group = f"{settings.namespace}-rollup"
+    async with definitions_view(settings.kafka) as view:
+        installation = view.installation
+    assert installation is not None
+    async with (
+        admin_client(settings.kafka) as admin,
+        connect_redis(settings.redis) as redis,
+        acknowledged_producer(settings.kafka, group) as producer,
+    ):
+        await check_installation(admin, installation)
+        store = RoundStore(redis, settings.namespace, settings.dedupe_horizon_s * 1000)
+        owner = PartitionOwner(settings, state, installation, store, producer, admin, redis, group)
+        async with owner.consumer:
+            while not state.stopping.is_set():
+                await owner.step()
+            await owner.commit()
+
+
+def main() -> None:
+    serve(SERVICE, Settings(), session)

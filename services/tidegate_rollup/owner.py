@@ -1,0 +1,235 @@
+"""One process's share of the rollup: the partitions of `contributions` that it owns, and the shards they feed.
+
+What is sent follows protocol.md R1 to R3: a batch is folded into every shard it concerns, fired rounds wait in the
+shard's outbox until their request is acknowledged, and the group's committed offset says that everything fired before
+it was.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from time import monotonic
+
+import structlog
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from pydantic import ValidationError
+from redis.asyncio import Redis
+
+from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.contributions import ContributionBatch
+from tidegate.contracts.definitions import Installation
+from tidegate.contracts.packing import pack
+from tidegate.contracts.placement import partition_of, shards_of_partition
+from tidegate.contracts.runs import RunRequest, RunRequestBatch
+from tidegate.contracts.topics import CONTRIBUTIONS, RUN_REQUESTS
+from tidegate.runtime import metrics
+from tidegate.runtime.consumer import BatchConsumer
+from tidegate.runtime.gaps import pass_accepted_gaps
+from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
+from tidegate.runtime.producer import Outgoing, audit_records, send_all
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.starting import recreated
+from tidegate.runtime.state import ServiceState
+from tidegate.runtime.unreadable import unreadable_record
+from tidegate_rollup.decide import SERVICE, Entry, Pending, audit_entry, by_shard, chunks, entries_of, run_request
+from tidegate_rollup.store import Applied, RoundStore
+
+log = structlog.get_logger()
+
+COMMIT_EVERY_S = 1.0
+MOVE_IDLE_EVERY_S = 3.0
+
+
+class PartitionOwner:
+    """Folds, sends, acknowledges and commits for the partitions that the group gave to this process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: ServiceState,
+        installation: Installation,
+        store: RoundStore,
+        producer: AIOKafkaProducer,
+        admin: AIOKafkaAdminClient,
+        redis: Redis,
+        group: str,
+    ) -> None:
+        self.consumer = BatchConsumer([CONTRIBUTIONS], group, settings, state, self._start)
+        self._counts, self._store, self._producer = installation, store, producer
+        self._settings, self._admin, self._redis, self._group = settings, admin, redis, group
+        self._believed: dict[int, int | None] = {}
+        self._outbox: dict[tuple[int, int], list[Pending]] = {}
+        """By (partition, shard), in the order of the log."""
+        self._committed: dict[int, Position] = {}
+        self._times: dict[int, int] = {}
+        self._committed_at = self._moved_at = monotonic()
+
+    async def step(self) -> None:
+        """One batch from poll to acknowledged; every second or so also a commit and idle shards moved along."""
+        polled = await self.consumer.poll()
+        began = monotonic()
+        audit: list[AuditEntry] = []
+        for tp, records in polled.items():
+            audit += await self._fold(tp, records)
+        if began - self._moved_at > MOVE_IDLE_EVERY_S:
+            self._moved_at = began
+            await self._move_idle_shards()
+        await self._send(audit)
+        if began - self._committed_at > COMMIT_EVERY_S:
+            await self.commit()
+        if polled:
+            metrics.BATCH_SECONDS.observe(monotonic() - began)
+
+    async def commit(self) -> None:
+        """Commit, per partition, the smaller of the position and the oldest offset still in an outbox (R3)."""
+        self._committed_at = monotonic()
+        positions: dict[TopicPartition, Position] = {}
+        for tp in self.consumer.started:
+            waiting = [each.offset for (p, _), outbox in self._outbox.items() if p == tp.partition for each in outbox[:1]]
+            offset = min([self.consumer.position(tp), *waiting])
+            if offset > self._committed[tp.partition].offset:
+                positions[tp] = replace(self._committed[tp.partition], offset=offset)
+        if positions and await self.consumer.commit(positions):
+            self._committed.update({tp.partition: position for tp, position in positions.items()})
+
+    async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
+        """Ask every shard where it stands; the group's offset only says what was acknowledged."""
+        self._believed, self._outbox, self._times = {}, {}, {}
+        committed = await committed_positions(self._admin, self._group, partitions)
+        bounds = await self.consumer.bounds(partitions)
+        places: dict[TopicPartition, int | Gap] = {}
+        stored: dict[TopicPartition, Position] = {}
+        for tp in partitions:
+            replies = await self._store.peek(tp.partition, self._shards(tp))
+            for shard, reply in replies.items():
+                self._believed[shard] = reply.next_offset
+                self._outbox[tp.partition, shard] = reply.outbox
+            known = [(reply.next_offset, reply.at) for reply in replies.values() if reply.next_offset is not None]
+            if len(known) == len(replies):
+                stored[tp] = Position(*min(known))
+            places[tp] = self._place(tp, tp in committed, bool(known), stored.get(tp), *bounds[tp])
+        whole = {tp: position for tp, position in stored.items() if not isinstance(places[tp], Gap)}
+        for tp in await recreated(self._settings.kafka, whole):
+            places[tp] = Gap("the topic was created again: its last record is another one", bounds[tp][0], recreated=True)
+        gaps = {
+            tp: (place, committed.get(tp, Position(bounds[tp][0])))
+            for tp, place in places.items()
+            if isinstance(place, Gap)
+        }
+        passed = await pass_accepted_gaps(self.consumer, self._redis, self._settings, self._group, gaps)
+        for tp, position in passed.items():
+            await self._move(tp, position.offset)
+            places[tp] = position.offset
+        fresh = {tp: Position(place) for tp, place in places.items() if isinstance(place, int) and tp not in committed}
+        if fresh:
+            # Before anything is folded, so that state without a committed offset always means that one was lost (R3).
+            await self.consumer.commit(fresh)
+        self._committed = {tp.partition: position for tp, position in {**fresh, **committed, **passed}.items()}
+        return places
+
+    def _place(
+        self, tp: TopicPartition, has_committed: bool, has_state: bool, stored: Position | None, beginning: int, end: int
+    ) -> int | Gap:
+        if has_state and not has_committed:
+            return Gap(
+                f"Redis holds rounds of namespace {self._settings.namespace!r} but group {self._group!r} has no committed"
+                " offset: the rounds belong to other topics, or the offset expired",
+                beginning,
+            )
+        if stored is None and has_committed and beginning > 0:
+            return Gap(
+                f"rounds of partition {tp.partition} were lost from Redis, and the log that they could be rebuilt from"
+                f" begins only at offset {beginning}",
+                beginning,
+            )
+        # A shard that is new or was lost is rebuilt from the log's beginning (R2).
+        return decide_start(stored.offset if stored else None, beginning, end)
+
+    async def _move(self, tp: TopicPartition, offset: int) -> None:
+        """Set every shard of a partition to `offset`, past records that a person accepted as lost."""
+        idle = [(shard, self._believed[shard], ()) for shard in self._shards(tp)]
+        replies = await self._store.apply(tp.partition, offset, offset, 0, idle)
+        self._believed.update({shard: offset for shard, reply in replies.items() if isinstance(reply, Applied)})
+
+    def _shards(self, tp: TopicPartition) -> range:
+        return shards_of_partition(tp.partition, self._counts.partitions, self._counts.shards)
+
+    async def _fold(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[AuditEntry]:
+        entries: list[Entry] = []
+        unreadable: list[AuditEntry] = []
+        for record in records:
+            try:
+                entries += entries_of(record.offset, record.timestamp, ContributionBatch.from_bytes(record.value or b""))
+            except ValidationError as error:
+                unreadable.append(unreadable_record(SERVICE, tp, record, error))
+        metrics.ENTRIES_READ.labels(tp.topic).inc(len(entries))
+        self._times[tp.partition] = records[-1].timestamp
+        end = records[-1].offset + 1
+        for chunk in chunks(entries):
+            upto = end if chunk[-1] is entries[-1] else chunk[-1].offset + 1
+            if not await self._apply(tp, chunk, upto, chunk[-1].at):
+                break
+        return unreadable
+
+    async def _apply(self, tp: TopicPartition, entries: list[Entry], upto: int, at: int) -> bool:
+        """Fold `entries` into their shards; False where a shard stood elsewhere, which starts the partition again."""
+        partition = tp.partition
+        batches = []
+        for shard, mine in by_shard(entries, self._counts.shards).items():
+            believed = self._believed[shard]
+            if believed is None or believed < upto:
+                batches.append((shard, believed, [each for each in mine if believed is None or each.offset >= believed]))
+        return await self._call(tp, upto, at, batches) if batches else True
+
+    async def _move_idle_shards(self) -> None:
+        """Move shards without records to the position: a lost or rolled back one shows itself by it."""
+        for tp in self.consumer.started:
+            position = self.consumer.position(tp)
+            shards = self._shards(tp)
+            idle = [(s, b, []) for s in shards if (b := self._believed[s]) is None or b <= position]
+            if idle and not await self._call(tp, position, self._times.get(tp.partition, 0), idle):
+                return
+
+    async def _call(
+        self, tp: TopicPartition, upto: int, at: int, batches: Sequence[tuple[int, int | None, Sequence[Entry]]]
+    ) -> bool:
+        replies = await self._store.apply(tp.partition, self._committed[tp.partition].offset, upto, at, batches)
+        moved = True
+        for shard, reply in replies.items():
+            if isinstance(reply, Applied):
+                self._believed[shard] = upto
+                self._outbox[tp.partition, shard] += reply.added
+                metrics.REPEATS_DROPPED.labels(tp.topic).inc(reply.repeats)
+            else:
+                metrics.STATE_MISMATCHES.inc()
+                log.warning("shard_elsewhere", shard=shard, believed=self._believed[shard], found=reply.next_offset)
+                moved = False
+        if not moved:
+            self.consumer.restart()
+        return moved
+
+    async def _send(self, audit: list[AuditEntry]) -> None:
+        """Send what is in the outboxes, wait for the acknowledgements, then take it out."""
+        outgoing: list[Outgoing] = []
+        sending = {place: list(outbox) for place, outbox in self._outbox.items() if outbox}
+        for (partition, shard), outbox in sending.items():
+            requests: dict[int, list[RunRequest]] = {}
+            for each in outbox:
+                if "audit" in each.payload:
+                    audit.append(audit_entry(each, partition))
+                    continue
+                request, conflict = run_request(each)
+                audit += [conflict] if conflict else []
+                requests.setdefault(partition_of(request.job, self._counts.partitions), []).append(request)
+            log_of = source_of(TopicPartition(CONTRIBUTIONS, partition), self._committed[partition].incarnation)
+            source = f"{log_of}#{shard}"
+            for target, some in requests.items():
+                metrics.ROUNDS_FIRED.inc(len(some))
+                for raw in pack(some, lambda part, source=source: RunRequestBatch(source=source, requests=part).to_bytes()):
+                    outgoing.append(Outgoing(RUN_REQUESTS, target, None, raw))
+        outgoing += audit_records(audit, self._counts.partitions)
+        await send_all(self._producer, outgoing)
+        if sending:
+            await self._store.confirm([(partition, shard, sent) for (partition, shard), sent in sending.items()])
+        for place, sent in sending.items():
+            del self._outbox[place][: len(sent)]

@@ -1,0 +1,117 @@
+"""Rounds in Redis: one script call per (shard, batch), by compare-and-set on the shard's offset."""
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
+
+from tidegate.contracts.redis_keys import open_key, round_key, shard_prefix
+from tidegate_rollup.decide import Entry, Pending, pending, script_arguments
+
+_SCRIPT = files("tidegate_rollup").joinpath("apply.lua").read_text()
+
+
+class Applied(NamedTuple):
+    """The batch was folded."""
+
+    repeats: int
+    added: list[Pending]
+
+
+class Refused(NamedTuple):
+    """The shard is not where the caller believed; nothing was folded."""
+
+    next_offset: int | None
+    """None where the shard has never been written, or was lost."""
+    at: int
+    outbox: list[Pending]
+
+
+class _Call(NamedTuple):
+    shard: int
+    believed: int | str
+    upto: int | str
+    at: int
+    committed: int
+    entries: Sequence[Entry]
+
+
+class RoundStore:
+    """The shards of one namespace; their keys are named in tidegate.contracts.redis_keys."""
+
+    def __init__(self, redis: Redis, namespace: str, horizon_ms: int) -> None:
+        self._redis, self._namespace, self._horizon_ms = redis, namespace, horizon_ms
+        self._sha = sha1(_SCRIPT.encode()).hexdigest()
+
+    async def peek(self, partition: int, shards: Iterable[int]) -> dict[int, Refused]:
+        """Where every shard stands and what is in its outbox."""
+        replies = await self._run(partition, [_Call(shard, "?", "", 0, 0, ()) for shard in shards])
+        return {shard: reply for shard, reply in replies.items() if isinstance(reply, Refused)}
+
+    async def apply(
+        self,
+        partition: int,
+        committed: int,
+        upto: int,
+        at: int,
+        batches: Iterable[tuple[int, int | None, Sequence[Entry]]],
+    ) -> dict[int, Applied | Refused]:
+        """Fold one batch of a partition into its shards, given as (shard, believed next offset, entries).
+
+        Every shard either takes its entries and moves to `upto`, or answers where it really stands. A batch without
+        entries moves a shard along.
+        """
+        return await self._run(
+            partition,
+            [
+                _Call(shard, "" if believed is None else believed, upto, at, committed, entries)
+                for shard, believed, entries in batches
+            ],
+        )
+
+    async def confirm(self, sent: Iterable[tuple[int, int, Sequence[Pending]]]) -> None:
+        """Take what was acknowledged out of the outboxes, given as (partition, shard, what)."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for partition, shard, each in sent:
+                pipeline.hdel(self._outbox(shard, partition), *(item.field for item in each))
+            await pipeline.execute()
+
+    def _outbox(self, shard: int, partition: int) -> str:
+        return f"{shard_prefix(self._namespace, shard)}outbox:{partition}"
+
+    async def _run(self, partition: int, calls: Sequence[_Call]) -> dict[int, Applied | Refused]:
+        try:
+            replies = await self._pipeline(partition, calls)
+        except NoScriptError:
+            # Redis was restarted. Calls that went through before answer now that they are not where we believe.
+            await self._redis.script_load(_SCRIPT)
+            replies = await self._pipeline(partition, calls)
+        return {call.shard: _reply(reply) for call, reply in zip(calls, replies, strict=True)}
+
+    async def _pipeline(self, partition: int, calls: Sequence[_Call]) -> list[list[Any]]:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                prefix = shard_prefix(self._namespace, call.shard)
+                rounds, arguments = script_arguments(call.entries)
+                keys = [
+                    prefix + "log",
+                    self._outbox(call.shard, partition),
+                    prefix + "marks",
+                    prefix + "expiry",
+                    prefix + "seen",
+                    open_key(self._namespace, call.shard),
+                    *(round_key(self._namespace, call.shard, name) for name in rounds),
+                ]
+                head = (partition, call.believed, call.upto, call.at, call.committed, self._horizon_ms)
+                pipeline.evalsha(self._sha, len(keys), *keys, *head, *arguments)
+            replies: list[list[Any]] = await pipeline.execute()
+            return replies
+
+
+def _reply(reply: list[Any]) -> Applied | Refused:
+    if reply[0] == 1:
+        return Applied(reply[1], pending(reply[2:]))
+    return Refused(int(reply[1]) if reply[1] != "" else None, int(reply[2]), pending(reply[3:]))

@@ -1,0 +1,24 @@
+"""Names of the keys in Redis that more than one program reads. What they hold stands on top of the rollup's script.
+
+Every key of a shard starts with `<namespace>:{<shard>}:`, its one hash tag: the first braces of a key decide its slot,
+so braces in users' keys cannot move it (B123).
+"""
+
+
+def shard_prefix(namespace: str, shard: int) -> str:
+    return f"{namespace}:{{{shard}}}:"
+
+
+def round_name(job: str, key: str) -> str:
+    """How a round is named; job ids hold no slash."""
+    return f"{job}/{key}"
+
+
+def round_key(namespace: str, shard: int, name: str) -> str:
+    """The hash that holds an open round."""
+    return f"{shard_prefix(namespace, shard)}round:{name}"
+
+
+def open_key(namespace: str, shard: int) -> str:
+    """The sorted set that names the shard's open rounds, all with score 0, so that they are ordered by name."""
+    return f"{shard_prefix(namespace, shard)}open"

@@ -1,0 +1,96 @@
+"""Making a Kafka cluster ready for Tidegate: the topics, and the one record of the counts that state depends on (E3)."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from tidegate.contracts.definitions import DefinitionRecord, Installation
+from tidegate.contracts.topics import DEFINITIONS, Topic, declared_topics, run_commands_topic
+from tidegate.core.errors import TidegateError
+from tidegate.runtime.definitions_log import DefinitionsLog, definitions_log
+from tidegate.runtime.topic_admin import Mismatch, admin_client, check_topics, create_topics
+
+_LISTED_DEADLINE_S = 30.0
+
+
+class InstallationMismatchError(TidegateError, RuntimeError):
+    """Other counts were asked for than the ones that state already depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What `install` found or made."""
+
+    installation: Installation
+    created: tuple[str, ...]
+    """Topics that were missing."""
+    is_new: bool
+
+
+async def install(bootstrap: str, wanted: Installation, replication: int = 1) -> Installed:
+    """Create the topics that are missing, and record the installation where there is none.
+
+    Raises InstallationMismatchError where one is recorded with other counts; nothing is created then.
+    """
+    async with admin_client(bootstrap) as admin:
+        if DEFINITIONS in await admin.list_topics():
+            async with definitions_log(bootstrap) as log:
+                _compare(log.installation, wanted)
+        created = await create_and_wait(admin, declared_topics(wanted.partitions), replication)
+    async with definitions_log(bootstrap) as log:
+        if is_new := log.installation is None:
+            body = wanted.model_dump()
+            incarnation = secrets.token_hex(4)
+            await log.publish(
+                [DefinitionRecord(kind="installation", id="tidegate", incarnation=incarnation, body=body)]
+            )
+        _compare(log.installation, wanted)  # another may have been quicker
+    return Installed(wanted, tuple(created), is_new)
+
+
+async def create_and_wait(
+    admin: AIOKafkaAdminClient, topics: Sequence[Topic], replication: int
+) -> list[str]:
+    """Create what is missing and return once the broker lists it, which it may do a moment later."""
+    created = await create_topics(admin, topics, replication)
+    async with asyncio.timeout(_LISTED_DEADLINE_S):
+        while created and not set(created) <= set(await admin.list_topics()):
+            await asyncio.sleep(0.05)
+    return created
+
+
+async def mismatches(bootstrap: str) -> tuple[Installation, list[Mismatch]]:
+    """How the broker differs from the declarations, with the topics of every job's run commands."""
+    async with definitions_log(bootstrap) as log, admin_client(bootstrap) as admin:
+        installation = log.installed()
+        topics = [*declared_topics(installation.partitions), *command_topics(log, installation.partitions)]
+        return installation, await check_topics(admin, topics)
+
+
+def command_topics(log: DefinitionsLog, partitions: int) -> Sequence[Topic]:
+    """The run-commands topic of every job that is defined."""
+    found = {}
+    for job, stored in log.of_kind("job").items():
+        name = stored.record.body.get("run_commands_topic")
+        topic = run_commands_topic(job, partitions, name if isinstance(name, str) else None)
+        found[topic.name] = topic
+    return [found[name] for name in sorted(found)]
+
+
+async def replication_of(admin: AIOKafkaAdminClient) -> int:
+    """How many copies the installation's topics have; new ones get as many."""
+    for topic in await admin.describe_topics():  # all: naming one may create it
+        if topic["topic"] == DEFINITIONS:
+            return len(topic["partitions"][0]["replicas"])
+    return 1
+
+
+def _compare(recorded: Installation | None, wanted: Installation) -> None:
+    if recorded is not None and recorded != wanted:
+        raise InstallationMismatchError(
+            f"this Kafka holds an installation with {recorded.partitions} partitions and {recorded.shards} shards, which"
+            f" state depends on: {wanted.partitions} and {wanted.shards} cannot take their place"
+        )

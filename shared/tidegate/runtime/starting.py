@@ -1,0 +1,90 @@
+"""Where a group's partitions start: at what it committed, after a look at whether that is still the same log (E2)."""
+
+from collections.abc import Collection, Mapping
+from time import monotonic
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaTimeoutError
+from redis.asyncio import Redis
+
+from tidegate.runtime.consumer import BatchConsumer
+from tidegate.runtime.gaps import pass_accepted_gaps
+from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start
+from tidegate.runtime.settings import Settings
+
+_LOOK_BACK_DEADLINE_S = 20.0
+
+
+async def start_from_committed(
+    consumer: BatchConsumer,
+    admin: AIOKafkaAdminClient,
+    redis: Redis,
+    settings: Settings,
+    group: str,
+    partitions: Collection[TopicPartition],
+) -> tuple[dict[TopicPartition, int | Gap], dict[TopicPartition, Position]]:
+    """Where to read each partition, and the position that stands there; for the `start` of a BatchConsumer.
+
+    A partition without a committed offset starts at its log's beginning; so does one whose gap a person accepted.
+    Where the gap stays, the position is the committed one. Commit `highs` and `incarnation` on with every position.
+    """
+    committed = await committed_positions(admin, group, partitions)
+    bounds = await consumer.bounds(partitions)
+    places: dict[TopicPartition, int | Gap] = {}
+    positions: dict[TopicPartition, Position] = {}
+    for tp in partitions:
+        known = committed.get(tp)
+        places[tp] = decide_start(known.offset if known else None, *bounds[tp])
+        positions[tp] = known or Position(bounds[tp][0])
+    continued = {tp: position for tp, position in committed.items() if not isinstance(places[tp], Gap)}
+    for tp in await recreated(settings.kafka, continued):
+        reason = f"the topic was created again: the record before offset {continued[tp].offset} is another one"
+        places[tp] = Gap(reason, bounds[tp][0], recreated=True)
+    gaps = {tp: (place, positions[tp]) for tp, place in places.items() if isinstance(place, Gap)}
+    for tp, position in (await pass_accepted_gaps(consumer, redis, settings, group, gaps)).items():
+        places[tp], positions[tp] = position.offset, position
+    return places, positions
+
+
+async def recreated(bootstrap: str, positions: Mapping[TopicPartition, Position]) -> set[TopicPartition]:
+    """The partitions whose record just before the position has another timestamp than the one that was read there.
+
+    A record that is no longer there (compacted, expired, the position follows a transaction marker) proves nothing.
+    """
+    looked_for = {tp: position for tp, position in positions.items() if position.offset and position.at}
+    if not looked_for:
+        return set()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        client_id="tidegate-look-back",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",  # the record may be gone
+        fetch_max_wait_ms=50,
+        max_partition_fetch_bytes=64 * 1024,
+    )
+    await consumer.start()
+    try:
+        beginnings = await consumer.beginning_offsets(list(looked_for))
+        pending = {tp for tp, position in looked_for.items() if beginnings[tp] < position.offset}
+        consumer.assign(list(pending))
+        for tp in pending:  # without a pause after assign, which would reset the positions in the background
+            consumer.seek(tp, looked_for[tp].offset - 1)
+        found: set[TopicPartition] = set()
+        deadline = monotonic() + _LOOK_BACK_DEADLINE_S
+        while pending:
+            if monotonic() > deadline:
+                raise KafkaTimeoutError(f"the records before the committed offsets of {pending} could not be read")
+            records = await consumer.getmany(*pending, timeout_ms=100)
+            for tp in list(pending):
+                before = looked_for[tp].offset - 1
+                if got := records.get(tp):
+                    if got[0].offset == before and got[0].timestamp != looked_for[tp].at:
+                        found.add(tp)
+                elif await consumer.position(tp) <= before:
+                    continue
+                consumer.pause(tp)
+                pending.discard(tp)
+        return found
+    finally:
+        await consumer.stop()
