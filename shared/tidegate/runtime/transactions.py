@@ -70,13 +70,30 @@ class PartitionTransactions:
         self._turn = (self._turn + 1) % len(self._producers)
         self._failed = True
         await producer.begin_transaction()
-        futures = [
-            await producer.send(each.topic, each.value, each.key, each.partition, headers=list(each.headers))
-            for each in records
-        ]
-        if offsets:
-            await producer.send_offsets_to_transaction(dict(offsets), group)
+        try:
+            acknowledged = await _acknowledged(producer, records)
+            if offsets:
+                await producer.send_offsets_to_transaction(dict(offsets), group)
+        except Exception:
+            with contextlib.suppress(Exception):  # so that readers need not wait for the next start to end it
+                await asyncio.wait_for(producer.abort_transaction(), 2)
+            raise
         await producer.commit_transaction()
-        acknowledged = list(await asyncio.gather(*futures))
         self._failed = False
         return acknowledged
+
+
+async def _acknowledged(producer: AIOKafkaProducer, records: Sequence[Outgoing]) -> list[RecordMetadata]:
+    """Send in order and wait for every acknowledgement; raises the first error once all have come to an end.
+
+    aiokafka 0.14 commits a transaction although a record of it was refused, so nothing may be committed before this.
+    """
+    futures = [
+        await producer.send(each.topic, each.value, each.key, each.partition, headers=list(each.headers))
+        for each in records
+    ]
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
