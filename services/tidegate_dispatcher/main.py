@@ -88,14 +88,30 @@ class Dispatcher:
             for number in sorted(numbers)
         }
         await asyncio.gather(*(owned.fence() for owned in self._owned.values()))
+        lost = await self._without_offsets(partitions)
         places, self._positions = await start_from_committed(
-            self.consumer, self._admin, self._redis, self._settings, self._group, partitions
+            self.consumer, self._admin, self._redis, self._settings, self._group, partitions, lost
         )
         self._highs = {
             tp.partition: Highs(position.highs) for tp, position in self._positions.items() if tp.topic == RUN_REQUESTS
         }
         await asyncio.gather(*(owned.catch_up() for owned in self._owned.values()))
         return places
+
+    async def _without_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """Why not to read partitions whose offsets are gone though runs exist: it could repeat runs long forgotten.
+
+        On a first start the beginnings are committed, so that later a missing offset always means a lost one.
+        """
+        committed = await committed_positions(self._admin, self._group, partitions)
+        new = [tp for tp in partitions if tp not in committed]
+        with_runs = {number for number in {tp.partition for tp in new} if await self._owned[number].has_runs()}
+        first = [tp for tp in new if tp.partition not in with_runs]
+        if first:
+            bounds = await self.consumer.bounds(first)
+            await self.consumer.commit({tp: Position(bounds[tp][0]) for tp in first})
+        reason = f"`runs` holds runs, but group {self._group!r} has no committed offset: it expired or was deleted"
+        return {tp: reason for tp in new if tp.partition in with_runs}
 
     async def _process(self, number: int, polled: Batch) -> None:
         inputs: list[Requested | RunEvent] = []

@@ -36,6 +36,11 @@ class DispatcherPartition:
         """Take the partition over: no predecessor can commit from here on."""
         await self._transactions.start()
 
+    async def has_runs(self) -> bool:
+        """Whether the changelog was ever written."""
+        _, end = await self._log.bounds()
+        return end > 0
+
     async def close(self) -> None:
         await self._transactions.stop()
 

@@ -67,12 +67,12 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             max_partition_fetch_bytes=9 * 1024 * 1024,
             retry_backoff_ms=20,
         )
-        self._to_start: set[TopicPartition] = set()
+        self._must_start = False
         self._gaps: dict[TopicPartition, str] = {}
         self._gaps_checked = 0.0
         self._positions: dict[TopicPartition, int] = {}
-        self.epoch = 0
-        """Rises whenever partitions come or go; what was read under another epoch may belong to somebody else."""
+        self._epoch = self._polled_epoch = 0
+        """The first rises whenever partitions come or go; what was polled under another may belong to somebody else."""
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
@@ -85,13 +85,13 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         await self._consumer.stop()
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self.epoch += 1
-        self._to_start.clear()
+        self._epoch += 1
+        self._positions.clear()
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self.epoch += 1
+        self._epoch += 1
         self._consumer.pause(*assigned)
-        self._to_start = set(assigned)
+        self._must_start = True
         self._positions.clear()
         metrics.REBALANCES.inc()
         self._state.block("assignment", "partitions were assigned and are being started")
@@ -99,11 +99,11 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     @property
     def started(self) -> set[TopicPartition]:
         """The partitions that are being read: ours, started, without a gap."""
-        return set(self._positions) & set(self._consumer.assignment()) - self._to_start
+        return set(self._positions) & set(self._consumer.assignment())
 
     def restart(self) -> None:
         """Ask `start` again where to read every partition, on the next poll."""
-        self._to_start = set(self._consumer.assignment())
+        self._must_start = True
         self._positions.clear()
 
     @property
@@ -114,7 +114,8 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     async def poll(self) -> Batch:
         """The next records of started partitions, {} when there were none for `poll_wait_ms`."""
         self._state.step()
-        if self._to_start or (self._gaps and monotonic() - self._gaps_checked > _GAP_RECHECK_S):
+        self._polled_epoch = self._epoch
+        if self._must_start or (self._gaps and monotonic() - self._gaps_checked > _GAP_RECHECK_S):
             await self._start_assigned()
         try:
             batch: Batch = await self._consumer.getmany(
@@ -123,7 +124,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         except (NoOffsetForPartitionError, OffsetOutOfRangeError) as error:
             # The listener has not run yet for a partition without a stored offset, or retention overtook us.
             log.debug("position_lost", error=str(error))
-            self._to_start |= set(self._consumer.assignment())
+            self._must_start = True
             return {}
         started = {tp: records for tp, records in batch.items() if tp in self._positions}
         for tp, records in started.items():
@@ -142,7 +143,9 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return self._positions[tp]
 
     async def commit(self, positions: Mapping[TopicPartition, Position]) -> bool:
-        """Commit; False where the partitions have meanwhile been given to another member, who reads them again."""
+        """Commit; False where partitions have come or gone since the poll: whoever has them now reads them again."""
+        if self._epoch != self._polled_epoch:
+            return False
         try:
             await self._consumer.commit({tp: position.to_kafka() for tp, position in positions.items()})
         except _LOST_MEMBERSHIP as error:
@@ -157,20 +160,26 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return {tp: (beginnings[tp], ends[tp]) for tp in partitions}
 
     async def _start_assigned(self) -> None:
-        epoch, starting = self.epoch, set(self._consumer.assignment())
+        epoch, starting = self._epoch, set(self._consumer.assignment())
         self._gaps_checked = monotonic()
-        places = await self._start(starting)
-        if epoch != self.epoch:
+        self._must_start = False
+        try:
+            places = await self._start(starting)
+        except BaseException:
+            self._must_start = True
+            raise
+        if epoch != self._epoch:
             return
         self._gaps.clear()
         for tp, place in places.items():
             if isinstance(place, Gap):
                 self._gaps[tp] = place.reason
                 log.error("log_gap", topic=tp.topic, partition=tp.partition, reason=place.reason)
+                self._consumer.pause(tp)
+                self._consumer.seek(tp, place.beginning)  # one partition without a position would stop every poll
             else:
                 self.seek(tp, place)
                 self._consumer.resume(tp)
-        self._to_start.clear()
         self._state.unblock("assignment")
         self._state.unblock("session")
         self._state.lag.clear()

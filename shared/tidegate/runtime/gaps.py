@@ -57,7 +57,9 @@ async def pass_accepted_gaps(
                 await _audit(producer, settings, group, tp, gap, before, accepted=False)
             if not await is_accepted(redis, settings.namespace, group, tp, gap):
                 continue
-            after = replace(before, offset=gap.beginning, at=0, incarnation=before.incarnation + gap.recreated)
+            after = replace(
+                before, offset=gap.beginning, at=0, incarnation=before.incarnation + gap.recreated
+            )
             await _audit(producer, settings, group, tp, gap, before, accepted=True)
             if await consumer.commit({tp: after}):
                 await redis.delete(acceptance_key(settings.namespace, group, tp))
@@ -76,7 +78,9 @@ async def _audit(
     accepted: bool,
 ) -> None:
     where = f"{tp.topic}/{tp.partition}@{before.offset}"
-    verdict = f"accepted by a person, reading goes on at {gap.beginning}" if accepted else "not read until accepted"
+    verdict = (
+        f"accepted by a person, reading goes on at {gap.beginning}" if accepted else "not read until accepted"
+    )
     service = group.removeprefix(f"{settings.namespace}-")
     entry = AuditEntry(
         id=audit_id(AuditKind.LOG_GAP, group, where, before.at, gap.beginning, accepted),

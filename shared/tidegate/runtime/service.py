@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -48,6 +48,7 @@ def serve(name: str, settings: S, session: Session[S]) -> None:
 async def _serve(name: str, settings: S, session: Session[S]) -> None:
     state = ServiceState(settings.stall_after_s)
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_note)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, state.stopping.set)
     async with health_server(state, settings.health_host, settings.health_port) as port:
@@ -58,6 +59,11 @@ async def _serve(name: str, settings: S, session: Session[S]) -> None:
         stopping.cancel()
         await asyncio.wait_for(sessions, settings.shutdown_deadline_s)
     log.info("service_stopped")
+
+
+def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """One line for what no task asked for: aiokafka leaves such futures behind when a transaction is fenced."""
+    log.warning("unasked_error", message=context.get("message"), error=repr(context.get("exception"))[:500])
 
 
 async def _sessions(settings: S, state: ServiceState, session: Session[S]) -> None:

@@ -23,11 +23,13 @@ async def start_from_committed(
     settings: Settings,
     group: str,
     partitions: Collection[TopicPartition],
+    refused: Mapping[TopicPartition, str] | None = None,
 ) -> tuple[dict[TopicPartition, int | Gap], dict[TopicPartition, Position]]:
     """Where to read each partition, and the position that stands there; for the `start` of a BatchConsumer.
 
     A partition without a committed offset starts at its log's beginning; so does one whose gap a person accepted.
-    Where the gap stays, the position is the committed one. Commit `highs` and `incarnation` on with every position.
+    `refused` gives further reasons of the service not to read a partition. Where a gap stays, the position is the
+    committed one. Commit `highs` and `incarnation` on with every position.
     """
     committed = await committed_positions(admin, group, partitions)
     bounds = await consumer.bounds(partitions)
@@ -41,6 +43,8 @@ async def start_from_committed(
     for tp in await recreated(settings.kafka, continued):
         reason = f"the topic was created again: the record before offset {continued[tp].offset} is another one"
         places[tp] = Gap(reason, bounds[tp][0], recreated=True)
+    for tp, reason in (refused or {}).items():
+        places[tp] = Gap(reason, bounds[tp][0])
     gaps = {tp: (place, positions[tp]) for tp, place in places.items() if isinstance(place, Gap)}
     for tp, position in (await pass_accepted_gaps(consumer, redis, settings, group, gaps)).items():
         places[tp], positions[tp] = position.offset, position

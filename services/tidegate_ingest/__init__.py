@@ -1,0 +1,1 @@
+"""ingest: raw events in, accepted events out, dead letters aside."""

@@ -1,0 +1,3 @@
+from tidegate_ingest.main import main
+
+main()

@@ -1,0 +1,243 @@
+"""What becomes of every record that producers wrote: pure, and the same whenever a record is read again.
+
+Three steps: `read_record` (is it an event?), the marks in Redis (is it the first of its id?), `decide` (what goes out).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
+from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
+from tidegate.contracts.events import AssetEvent, AssetUpdate, Headers, parse_event
+from tidegate.contracts.message import to_ms
+from tidegate.contracts.outgoing import Outgoing
+from tidegate.contracts.packing import pack
+from tidegate.contracts.placement import partition_of
+from tidegate.contracts.rejected import DeadLetter, base64_text
+from tidegate.contracts.topics import ACCEPTED, ASSET_EVENTS, MAX_EVENT_BYTES, REJECTED
+from tidegate.core.errors import InvalidEventError
+from tidegate.definitions import Asset
+
+SERVICE: Final = "ingest"
+_HEAD_BYTES: Final = 1024
+_MAX_HEADER_BYTES: Final = 64 * 1024
+_MAX_KEY_BYTES: Final = 64 * 1024
+"""With the value (256 KiB, a third more in base64) a dead letter stays below 1 MiB."""
+
+
+class KnownAssets:
+    """The assets that definitions name; an event may name one by its URI."""
+
+    def __init__(self, assets: Mapping[str, Asset]) -> None:
+        self._names = frozenset(assets)
+        self._by_uri = {assets[name].uri: name for name in sorted(assets, reverse=True)}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def name_of(self, update: AssetUpdate) -> str:
+        """The name of the event's asset; a URI that no definition gives is a name itself."""
+        if update.asset is not None:
+            return update.asset
+        assert update.asset_uri is not None
+        return self._by_uri.get(update.asset_uri, update.asset_uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An event that is accepted unless another one with its (source, id) came before it."""
+
+    source: str
+    """The source partition."""
+    offset: int
+    at: int
+    event: AssetEvent
+    asset: str
+    team: str | None
+
+    @property
+    def position(self) -> str:
+        return f"{self.source}@{self.offset}"
+
+    @property
+    def identity(self) -> str:
+        """A short form of (source, id), 32 characters."""
+        named = f"{self.event.source}\0{self.event.id}"  # neither can hold the separator
+        return blake2b(named.encode(), digest_size=16).hexdigest()
+
+    @property
+    def mark(self) -> str:
+        """What is remembered under the identity: the position, and the asset's name where a URI was resolved.
+
+        So a record that is read again after a change of definitions still names the asset that it named at first.
+        """
+        return self.position if self.event.data.asset is not None else f"{self.position} {self.asset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that can never be accepted."""
+
+    key: bytes | None
+    position: str
+    letter: DeadLetter
+
+
+class Decided(NamedTuple):
+    """What goes out for one poll."""
+
+    records: list[Outgoing]
+    audit: list[AuditEntry]
+    accepted: int
+
+
+def team_of(topic: str) -> str | None:
+    """The team whose producers write to a topic, None for the topic of everybody (decisions.md D25)."""
+    return topic.removeprefix(f"{ASSET_EVENTS}.") if topic != ASSET_EVENTS else None
+
+
+def read_record(
+    tp: TopicPartition, source: str, record: ConsumerRecord, assets: KnownAssets
+) -> Candidate | Refused:
+    """The event in a record, or why there is none."""
+    try:
+        event = parse_event(record.value, record.headers)
+    except InvalidEventError as error:
+        return _refused(tp, source, record, error)
+    return Candidate(
+        source, record.offset, record.timestamp, event, assets.name_of(event.data), team_of(tp.topic)
+    )
+
+
+def decide(
+    read: Iterable[Candidate | Refused],
+    marks: Mapping[str, str],
+    assets: KnownAssets,
+    stamp: int,
+    partitions: int,
+) -> Decided:
+    """What goes out for records in the order in which they stand in their partitions.
+
+    `marks` gives what was remembered under identities before this read of them: from another record it makes this one
+    a duplicate, from the same record it means that the record is read again. `stamp` is the offset up to which
+    definitions were known.
+    """
+    accepted: dict[tuple[str, int], list[AcceptedEvent]] = defaultdict(list)
+    records: list[Outgoing] = []
+    audit: list[AuditEntry] = []
+    first: dict[str, str] = dict(marks)
+    count = 0
+    for each in read:
+        if isinstance(each, Refused):
+            records.append(Outgoing(REJECTED, None, each.key, each.letter.to_bytes()))
+            audit.append(_refusal(each))
+            continue
+        position, _, remembered_asset = first.setdefault(each.identity, each.mark).partition(" ")
+        if position != each.position:
+            audit.append(_duplicate(each, position))
+            continue
+        name = remembered_asset or each.asset
+        if name not in assets:
+            audit.append(
+                _entry(AuditKind.UNKNOWN_ASSET, each, name, f"no definition names the asset {name!r}")
+            )
+        accepted[each.source, partition_of(name, partitions)].append(_accepted(each, name, stamp))
+        count += 1
+    batches = [
+        Outgoing(ACCEPTED, partition, source.encode(), raw)
+        for (source, partition), events in accepted.items()
+        for raw in pack(events, lambda some, source=source: _batch(source, some))  # type: ignore[misc]
+    ]
+    return Decided(batches + records, audit, count)
+
+
+def _batch(source: str, events: Sequence[AcceptedEvent]) -> bytes:
+    return AcceptedBatch.model_construct(v=1, source=source, events=events).to_bytes()
+
+
+def _accepted(candidate: Candidate, asset: str, stamp: int) -> AcceptedEvent:
+    data = candidate.event.data
+    return AcceptedEvent(
+        offset=candidate.offset,
+        definitions=stamp,
+        at=candidate.at,
+        source=candidate.event.source,
+        id=candidate.event.id,
+        asset=asset,
+        partition_key=data.partition_key,
+        partition_date=None if data.partition_date is None else to_ms(data.partition_date),
+        extra=data.extra,
+        team=candidate.team,
+    )
+
+
+def _refused(tp: TopicPartition, source: str, record: ConsumerRecord, error: InvalidEventError) -> Refused:
+    value: bytes | None = record.value
+    size = len(value or b"")
+    kept = value[:_HEAD_BYTES] if value is not None and size > MAX_EVENT_BYTES else value
+    headers = _fitting(record.headers)
+    key: bytes | None = record.key
+    if key is not None and len(key) > _MAX_KEY_BYTES:
+        key = key[:_HEAD_BYTES]
+    letter = DeadLetter(
+        topic=tp.topic,
+        partition=tp.partition,
+        offset=record.offset,
+        at=record.timestamp,
+        code=error.code,
+        reason=str(error),
+        size=size,
+        value_base64=base64_text(kept),
+        truncated=kept != value or len(headers) < len(record.headers) or key != record.key,
+        headers=tuple((name, base64_text(raw)) for name, raw in headers),
+    )
+    return Refused(key, f"{source}@{record.offset}", letter)
+
+
+def _fitting(headers: Headers) -> Headers:
+    """The first headers that fit into a dead letter; a character of a name takes up to 6 bytes of JSON."""
+    room = _MAX_HEADER_BYTES
+    for count, (name, raw) in enumerate(headers):
+        room -= 16 + 6 * len(name) + len(raw or b"")
+        if room < 0:
+            return headers[:count]
+    return headers
+
+
+def _refusal(refused: Refused) -> AuditEntry:
+    letter = refused.letter
+    return AuditEntry(
+        id=audit_id(AuditKind.EVENT_REFUSED, refused.position),
+        kind=AuditKind.EVENT_REFUSED,
+        service=SERVICE,
+        at=letter.at,
+        message=letter.reason,
+        position=refused.position,
+        details={"code": letter.code, "size": letter.size},
+    )
+
+
+def _duplicate(candidate: Candidate, first: str) -> AuditEntry:
+    message = f"event {candidate.event.id!r} of {candidate.event.source!r} was received before, at {first}"
+    return _entry(AuditKind.DUPLICATE_EVENT, candidate, candidate.asset, message, first=first)
+
+
+def _entry(kind: AuditKind, candidate: Candidate, asset: str, message: str, **details: str) -> AuditEntry:
+    return AuditEntry(
+        id=audit_id(kind, candidate.position),
+        kind=kind,
+        service=SERVICE,
+        at=candidate.at,
+        message=message,
+        asset=asset,
+        partition_key=candidate.event.data.partition_key,
+        event_id=candidate.event.id,
+        event_source=candidate.event.source,
+        position=candidate.position,
+        details=details or None,
+    )

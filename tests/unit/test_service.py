@@ -1,0 +1,83 @@
+"""The life of a service: sessions start again, readiness says why, a stop is bounded."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from tests.servers.services import free_port
+from tidegate.runtime.state import ServiceState
+
+
+def test_a_service_is_not_ready_until_every_reason_is_gone() -> None:
+    state = ServiceState(stall_after_s=60)
+    assert not state.is_ready
+    state.unblock("starting")
+    state.block("gap", "records are gone")
+    assert state.reasons == {"gap": "records are gone"}
+    state.unblock("gap")
+    assert state.is_ready
+
+
+def test_a_loop_that_stands_still_is_dead_only_while_records_wait() -> None:
+    state = ServiceState(stall_after_s=0)
+    assert state.stalled_for_s is None
+    state.set_lag("contributions", 0, 5)
+    assert state.stalled_for_s is not None
+    state.set_lag("contributions", 0, 0)
+    assert state.stalled_for_s is None
+
+
+PROGRAM = """
+import asyncio
+from tidegate.runtime.service import serve
+from tidegate.runtime.settings import Settings
+
+runs = 0
+
+async def session(settings, state):
+    global runs
+    runs += 1
+    print("session", runs, flush=True)
+{session}
+
+serve("test", Settings(health_port={port}, shutdown_deadline_s={deadline_s}), session)
+"""
+
+
+def run_service(body: str, folder: Path, deadline_s: float = 2) -> subprocess.Popen[str]:
+    """A process with a session written out here; what it prints comes back on standard output."""
+    program = folder / "service.py"
+    session = textwrap.indent(textwrap.dedent(body), "    ")
+    program.write_text(PROGRAM.format(session=session, port=free_port(), deadline_s=deadline_s))
+    return subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_session_that_fails_is_started_again_with_the_reason_in_readiness(tmp_path: Path) -> None:
+    process = run_service(
+        """
+        if runs < 3:
+            raise ConnectionError("no broker")
+        state.unblock("session")
+        await state.stopping.wait()
+        """,
+        tmp_path,
+    )
+    assert process.stdout is not None
+    assert [process.stdout.readline().split()[1] for _ in range(3)] == ["1", "2", "3"]
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert "ConnectionError: no broker" in err
+
+
+def test_a_session_that_does_not_stop_is_left_at_the_deadline(tmp_path: Path) -> None:
+    process = run_service("await asyncio.Event().wait()", tmp_path, deadline_s=0.5)
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.kill(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "shutdown_deadline_passed" in err
