@@ -86,7 +86,7 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
         definition_revision=request.revision,
         windows=request.windows,
         triggering_asset_events=request.events,
-        outlets=[Outlet(name=asset.name, uri=asset.uri) for asset in (job.outlets if job else ())],
+        outlets=tuple(Outlet(name=asset.name, uri=asset.uri) for asset in (job.outlets if job else ())),
         run_events_partition=surroundings.partition,
     )
     value = command.to_bytes()

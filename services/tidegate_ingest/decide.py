@@ -22,6 +22,7 @@ from tidegate.contracts.rejected import DeadLetter, base64_text
 from tidegate.contracts.topics import ACCEPTED, ASSET_EVENTS, MAX_EVENT_BYTES, REJECTED
 from tidegate.core.errors import InvalidEventError
 from tidegate.definitions import Asset
+from tidegate.runtime.unreadable import is_stand_in
 
 SERVICE: Final = "ingest"
 _HEAD_BYTES: Final = 1024
@@ -106,6 +107,10 @@ def read_record(
 ) -> Candidate | Refused:
     """The event in a record, or why there is none."""
     try:
+        if is_stand_in(record):
+            raise InvalidEventError(
+                "undecodable", "a header name is not UTF-8: the record's value, key and time were not read"
+            )
         event = parse_event(record.value, record.headers)
     except InvalidEventError as error:
         return _refused(tp, source, record, error)
@@ -157,7 +162,7 @@ def decide(
 
 
 def _batch(source: str, events: Sequence[AcceptedEvent]) -> bytes:
-    return AcceptedBatch.model_construct(v=1, source=source, events=events).to_bytes()
+    return AcceptedBatch.model_construct(v=1, source=source, events=tuple(events)).to_bytes()
 
 
 def _accepted(candidate: Candidate, asset: str, stamp: int) -> AcceptedEvent:

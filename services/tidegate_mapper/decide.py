@@ -138,7 +138,10 @@ def batch(source: str, entries: Iterable[tuple[int, int, Mapped]]) -> Contributi
                 each.carried,
             )
         )
-    return ContributionBatch(source=source, jobs=tuple(jobs), events=members, entries=contributions)
+    # Built from our own values, so there is nothing to validate; readers do.
+    return ContributionBatch.model_construct(
+        v=1, source=source, jobs=tuple(jobs), events=tuple(members), entries=tuple(contributions)
+    )
 
 
 def _carried(mapper: PartitionMapper, date: int | None) -> int | None:

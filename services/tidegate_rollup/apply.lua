@@ -2,28 +2,38 @@
 --
 -- KEYS[1] log     hash   next:<partition> next offset, at:<partition> time of the record before it,
 --                        high:<source> "offset.ordinal" of the highest contribution folded (E1)
--- KEYS[2] outbox  hash   "offset.entry[.n]" -> what still has to be sent
+-- KEYS[2] outbox  hash   "offset.ordinal[.1]" -> what still has to be sent: JSON, and where a round fired its fields
+--                        and values, one a line
 -- KEYS[3] marks   hash   round -> "generation fired-at members"; members is "*" or ",asset:member,..." (R5)
 -- KEYS[4] expiry  zset   round -> fired-at
 -- KEYS[5] seen    zset   digest of (round, event) -> fired-at: the events of fired rounds, the replaced ones included
 -- KEYS[6] open    zset   round -> 0, so that the open rounds of a job are a range by name
--- KEYS[7...]      hash   one per round of the batch: job, opened, need:<asset> "size needed", count:<asset>,
---                        date:<asset>, m:<asset>:<member> the member's event, x:<asset>:<member>:<key> further events
---                        of that member with other keys (D21), r:<event> replaced events
+-- KEYS[7...]      hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
+--                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
+--                        x:<asset>:<member>:<key> further events of that member with other keys (D21), r:<digest>
+--                        replaced events
 --
 -- ARGV[1] partition   [2] offset that the caller believes is next, "" for none, "?" to be told only   [3] next offset
 -- after the batch   [4] time of its last record   [5] committed offset: below it everything was acknowledged, so it
--- is folded in silence (R3)   [6] horizon in ms   [7] number of rounds   [8] number of jobs   [9] number of entries
--- then per round: name, key as JSON; per job: JobRef as JSON, clauses "0,1;2"; then per entry, see `next_entry`.
+-- is folded in silence (R3)   [6] horizon in ms   [7] the batch as JSON:
+--   repeats  how many contributions were left out because they repeat others of the batch
+--   sources  [name, lowest offset, ordinal, highest offset, ordinal]: coordinates of each source in the batch
+--   jobs     each the text of a JobRef
+--   parts    each [number of the round, its name, key as JSON, number of the job, fields, entries]: contributions to
+--            one round in the order of the log. A round may have several parts; parts of different rounds are
+--            independent. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
+--            which entries name by their place among the fields; the rest of an entry stands where it is unpacked.
 --
--- -> {1, repeats dropped, field, payload, ...} with what was added to the outbox, or
+-- -> {1, repeats, field, payload, ...} with what was added to the outbox, or
 --    {0, next offset or "", time, field, payload, ...} with the whole outbox: nothing was applied.
+--
+-- The embedded broker takes about a microsecond for every line that runs, function calls included, and ten for a
+-- command. So the loop over entries runs few lines, some of them full, and leaves parsing to cjson.
 
 local log, outbox, marks, expiry, seen, open = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local partition, believed, upto, last_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local committed, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
-local rounds, jobs, entries = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local call = redis.call
+local call, sub = redis.call, string.sub
 
 local next_offset = call('HGET', log, 'next:' .. partition)
 if believed == '?' or (next_offset or '') ~= believed then
@@ -34,238 +44,278 @@ if believed == '?' or (next_offset or '') ~= believed then
   return reply
 end
 
-local cursor = 9
-local function take()
-  cursor = cursor + 1
-  return ARGV[cursor]
+local batch = cjson.decode(ARGV[7])
+
+local jobs = {}
+for n, text in ipairs(batch.jobs) do
+  local ref = cjson.decode(text)
+  local rollups, assets, clauses = ref[4], ref[5], ref[6]
+  -- keeps: assets of which other keys of one member are kept beside it (D21, D23); alone: that satisfy the condition
+  local job = {text = text, assets = #assets, clauses = clauses, windowed = #rollups > 0, keeps = {}, alone = {}}
+  for asset = 0, job.assets - 1 do
+    job.keeps[asset] = not job.windowed
+  end
+  for _, asset in ipairs(rollups) do
+    job.keeps[asset] = true
+  end
+  for _, clause in ipairs(clauses) do
+    job.alone[clause[1]] = #clause == 1 or job.alone[clause[1]]
+  end
+  jobs[n] = job
 end
 
-local name, key_json = {}, {}
-for n = 1, rounds do
-  name[n], key_json[n] = take(), take()
+-- A source that starts above all that was folded of it has no repeats here.
+local highs, has_repeats = {}, {}
+local function is_above(offset, ordinal, high)
+  return offset > high.offset or (offset == high.offset and ordinal > high.ordinal)
 end
-local job_json, clauses = {}, {}
-for n = 1, jobs do
-  job_json[n], clauses[n] = take(), {}
-  for clause in string.gmatch(take(), '[^;]+') do
-    local assets = {}
-    for asset in string.gmatch(clause, '%d+') do
-      assets[#assets + 1] = asset
+for n, source in ipairs(batch.sources) do
+  local source_name, offset, ordinal = unpack(source)
+  local high = call('HGET', log, 'high:' .. source_name) or '-1.-1'
+  local high_offset, high_ordinal = string.match(high, '^(-?%d+)%.(-?%d+)$')
+  highs[n] = {offset = tonumber(high_offset), ordinal = tonumber(high_ordinal)}
+  has_repeats[n] = not is_above(offset, ordinal, highs[n])
+end
+
+local SLICE = 1000  -- Lua's stack holds some thousand values
+local function in_slices(command, key, arguments, from)
+  for first = from or 1, #arguments, SLICE do
+    call(command, key, unpack(arguments, first, math.min(first + SLICE - 1, #arguments)))
+  end
+end
+
+-- What firings leave behind, written once at the end; of two values for one field the later one stays. `mark_of` is by
+-- number of the round, `fired_at` by digest of the event.
+local mark_of, fired_at, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {1, 0}
+
+-- The part at hand. `values` are those of its fields, kept up to date; `exists` says whether the round is in Redis;
+-- `writes` are the fields and values of events that are not, `changed` the assets whose counts are not, with their
+-- dates; `mark` is that of the round that fired before.
+local number, name, key_json, job_number, fields, entries, job, round
+local values, exists, writes, changed, mark
+
+local function read_mark()
+  local text = call('HGET', marks, name)
+  if text then
+    local generation, at, members = string.match(text, '^(%d+) (%d+) (.*)$')
+    return {generation = tonumber(generation), at = tonumber(at), members = members}
+  end
+end
+
+local function add_assets_to_writes()
+  for asset, date in pairs(changed) do
+    local n, c = #writes, 2 + 2 * asset
+    writes[n + 1], writes[n + 2], writes[n + 3], writes[n + 4] = fields[c], values[c], fields[c + 1], values[c + 1]
+    if date then writes[n + 5], writes[n + 6] = 'date:' .. asset, date end
+  end
+end
+
+local function flush()
+  if not exists then
+    call('HSET', round, 'job', job.text, 'opened', values[1])
+    call('ZADD', open, 0, name)
+  end
+  add_assets_to_writes()
+  in_slices('HSET', round, writes)
+  exists, writes, changed = true, {}, {}
+end
+
+-- Whether as many members of an asset are in as one number of its need says.
+local SIZE, NEEDED = '^%d+', '%d+$'
+local function has(asset, which)
+  local count, need = values[2 + 2 * asset], values[3 + 2 * asset]
+  return need and tonumber(count) >= tonumber(string.match(need, which))
+end
+
+local function has_all(clause)
+  for _, asset in ipairs(clause) do
+    if not has(asset, NEEDED) then
+      return false
     end
-    table.insert(clauses[n], assets)
   end
+  return true
 end
 
-local function next_entry()
-  return {
-    offset = take(), entry = take(), at = take(),       -- where the contribution stands on the input log
-    source = take(), high = take(), ordinal = take(),   -- its coordinates
-    round = tonumber(take()), job = tonumber(take()),
-    asset = take(), member = take(), size = take(), needed = take(), date = take(),
-    keeps = take() == '1',                              -- whether other keys of one member are kept beside it
-    windowed = take() == '1',
-    event = take(),                                     -- "source id"
-    key_end = tonumber(take()), id_end = tonumber(take()),
-    stored = take(),                                    -- [key,id,source,at,date,carried,extra]; the two ends are
-  }                                                     -- the lengths of its prefixes up to key and up to source
-end
-
-local highs = {}
-local function is_repeat(e)
-  local high = highs[e.source]
-  if not high then
-    local text = call('HGET', log, 'high:' .. e.source)
-    local offset, ordinal = string.match(text or '-1.-1', '^(-?%d+)%.(-?%d+)$')
-    high = {tonumber(offset), tonumber(ordinal)}
-    highs[e.source] = high
-  end
-  local offset, ordinal = tonumber(e.high), tonumber(e.ordinal)
-  if offset < high[1] or (offset == high[1] and ordinal <= high[2]) then
-    return true
-  end
-  high[1], high[2] = offset, ordinal
-  return false
-end
-
-local added = {}
-local function put(e, suffix, payload)
-  if tonumber(e.offset) < committed then
-    return
-  end
-  local field = e.offset .. '.' .. e.entry .. suffix
-  call('HSET', outbox, field, payload)
-  added[#added + 1] = field
-  added[#added + 1] = payload
-end
-
-local function audit(e, kind, other)
-  put(e, '.1', '{"audit":"' .. kind .. '","job":' .. job_json[e.job] .. ',"key":' .. key_json[e.round]
-    .. ',"at":' .. e.at .. ',"asset":' .. e.asset .. ',"event":' .. e.stored
-    .. ',"other":' .. (other or 'null') .. '}')
-end
-
-local function mark_of(e)
-  local text = call('HGET', marks, name[e.round])
-  if not text then
-    return nil
-  end
-  local generation, at, members = string.match(text, '^(%d+) (%d+) (.*)$')
-  if tonumber(at) < tonumber(e.at) - horizon then
-    return nil  -- expired by record time, whether or not it was removed yet
-  end
-  return {generation = tonumber(generation), members = members}
-end
-
-local function digest(e, event)
-  return string.sub(redis.sha1hex(name[e.round] .. '\n' .. event), 1, 24)
-end
-
-local function was_fired(e)
-  local at = call('ZSCORE', seen, digest(e, e.event))
-  return at and tonumber(at) >= tonumber(e.at) - horizon
-end
-
-local function event_of(stored)
-  local values = cjson.decode(stored)
-  return values[3] .. ' ' .. values[2]
-end
-
-local function is_satisfied(round, job)
-  for _, assets in ipairs(clauses[job]) do
-    local all = true
-    for _, asset in ipairs(assets) do
-      local need = call('HGET', round, 'need:' .. asset)
-      if not need or tonumber(call('HGET', round, 'count:' .. asset)) < tonumber(string.match(need, '%d+$')) then
-        all = false
-        break
-      end
-    end
-    if all then
+local function is_satisfied()
+  for _, clause in ipairs(job.clauses) do
+    if has_all(clause) then
       return true
     end
   end
   return false
 end
 
-local function fire(e, round, mark)
-  local fields = call('HGETALL', round)
-  local generation = (mark and mark.generation or 0) + 1
-  local events, windows, dates, present, complete, opened = {}, {}, {}, {}, true, 'null'
-  local counts, needs = {}, {}
-  local function remember(event)
-    call('ZADD', seen, e.at, digest(e, event))
-  end
-  for n = 1, #fields, 2 do
-    local field, value = fields[n], fields[n + 1]
-    local kind, rest = string.match(field, '^(%l+):?(.*)$')
-    if kind == 'm' or kind == 'x' then
-      local asset, member = string.match(rest, '^(%d+):(%d+)')
-      events[#events + 1] = '[' .. asset .. ',' .. member .. ',' .. value .. ']'
-      if kind == 'm' then
-        present[#present + 1] = asset .. ':' .. member
-      end
-      remember(event_of(value))
-    elseif kind == 'r' then
-      remember(rest)
-    elseif kind == 'count' then
-      counts[rest] = value
-    elseif kind == 'need' then
-      needs[rest] = string.match(value, '^%d+')
-    elseif kind == 'date' then
-      dates[#dates + 1] = '[' .. rest .. ',' .. value .. ']'
-    elseif kind == 'opened' then
-      opened = '"' .. value .. '"'
+local function is_complete()
+  for asset = 0, job.assets - 1 do
+    if not has(asset, SIZE) then
+      return false
     end
   end
-  for asset, size in pairs(needs) do
-    windows[#windows + 1] = '[' .. asset .. ',' .. counts[asset] .. ',' .. size .. ']'
-    complete = complete and counts[asset] == size
-  end
-  put(e, '', '{"job":' .. job_json[e.job] .. ',"key":' .. key_json[e.round] .. ',"generation":' .. generation
-    .. ',"at":' .. e.at .. ',"opened":' .. opened .. ',"completed_by":' .. e.stored
-    .. ',"windows":[' .. table.concat(windows, ',') .. '],"dates":[' .. table.concat(dates, ',')
-    .. '],"events":[' .. table.concat(events, ',') .. ']}')
-  local members = ''
-  if e.windowed then
-    members = complete and '*' or (',' .. table.concat(present, ',') .. ',')
-  end
-  call('HSET', marks, name[e.round], generation .. ' ' .. e.at .. ' ' .. members)
-  call('ZADD', expiry, e.at, name[e.round])
-  call('DEL', round)
-  call('ZREM', open, name[e.round])
+  return true
 end
 
--- Puts the event into its member; answers whether the member is newly there and its asset now satisfied.
-local function arrive(e, round)
-  local field = 'm:' .. e.asset .. ':' .. e.member
-  local old = call('HGET', round, field)
-  if not old then
-    if call('EXISTS', round) == 0 then
-      call('HSET', round, 'job', job_json[e.job], 'opened', e.offset .. '.' .. e.entry .. '.' .. e.at)
-      call('ZADD', open, 0, name[e.round])
-    end
-    call('HSET', round, field, e.stored, 'need:' .. e.asset, e.size .. ' ' .. e.needed)
-    if e.date ~= '' then
-      call('HSET', round, 'date:' .. e.asset, e.date)
-    end
-    return call('HINCRBY', round, 'count:' .. e.asset, 1) >= tonumber(e.needed)
+-- An event is kept as "<digest>",<key>,id,source,at,date,carried,extra: JSON without the brackets of a list.
+local KEY_FROM = 20
+local function digest_of(event)
+  return sub(event, 2, 17)
+end
+
+local function send(field, event, at, rest)
+  local n, about = #reply, '{"job":' .. job.text .. ',"key":' .. key_json .. ',"at":' .. at
+  reply[n + 1], reply[n + 2] = field, about .. ',"event":[' .. event .. '],' .. rest
+end
+
+local function audit(kind, offset, ordinal, at, asset, event, other)
+  if offset >= committed then
+    local about = '"audit":"' .. kind .. '","asset":' .. asset .. ',"other":'
+    send(offset .. '.' .. ordinal .. '.1', event, at, about .. (other and '[' .. other .. ']}' or 'null}'))
   end
-  local key = string.sub(e.stored, 1, e.key_end)
-  if e.keeps and string.sub(old, 1, e.key_end) ~= key then
-    field = 'x:' .. e.asset .. ':' .. e.member .. ':' .. key
+end
+
+-- Whether a contribution comes too late to change anything, which goes to the audit log: its event was in a round that
+-- fired, or its window has fired.
+local function is_past(offset, ordinal, at, asset, place, event)
+  local since, digest = at - horizon, digest_of(event)
+  if mark.at < since then
+    return false  -- expired, whether or not it was removed yet
+  end
+  local seen_at = fired_at[digest] or call('ZSCORE', seen, digest)
+  if seen_at and tonumber(seen_at) >= since then
+    audit('duplicate-event', offset, ordinal, at, asset, event)
+    return true
+  end
+  if job.windowed then
+    local member = ',' .. sub(fields[place], 3) .. ','
+    local was_in = mark.members == '*' or string.find(mark.members, member, 1, true)
+    audit(was_in and 'member-rerun' or 'member-late', offset, ordinal, at, asset, event)
+  end
+  return job.windowed
+end
+
+-- Takes a further event of a member that is there.
+local function replace_or_keep(offset, ordinal, at, asset, place, event, key_end)
+  flush()
+  local field, old, key = fields[place], values[place], sub(event, KEY_FROM, key_end)
+  local is_kept_beside = job.keeps[asset] and sub(old, KEY_FROM, key_end) ~= key
+  if is_kept_beside then
+    field = 'x' .. sub(field, 2) .. ':' .. key
     old = call('HGET', round, field)
   end
-  if old and string.sub(old, 1, e.id_end) == string.sub(e.stored, 1, e.id_end)
-    or call('HEXISTS', round, 'r:' .. e.event) == 1 then
-    audit(e, 'duplicate-event', old)
-    return false
+  local digest = digest_of(event)
+  if old and digest_of(old) == digest or call('HEXISTS', round, 'r:' .. digest) == 1 then
+    audit('duplicate-event', offset, ordinal, at, asset, event, old)
+    return
+  end
+  call('HSET', round, field, event)
+  if not is_kept_beside then
+    values[place] = event
   end
   if old then
-    call('HSET', round, 'r:' .. event_of(old), '')
-    audit(e, 'member-replaced', old)
+    call('HSET', round, 'r:' .. digest_of(old), '')
+    audit('member-replaced', offset, ordinal, at, asset, event, old)
   end
-  call('HSET', round, field, e.stored)
-  return false
 end
 
-local repeats = 0
-for _ = 1, entries do
-  local e = next_entry()
-  if is_repeat(e) then
-    repeats = repeats + 1
-  else
-    local round, mark = KEYS[6 + e.round], mark_of(e)
-    if mark and was_fired(e) then
-      audit(e, 'duplicate-event')
-    elseif mark and e.windowed then
-      local is_rerun = mark.members == '*'
-        or string.find(mark.members, ',' .. e.asset .. ':' .. e.member .. ',', 1, true)
-      audit(e, is_rerun and 'member-rerun' or 'member-late')
-    elseif arrive(e, round) and is_satisfied(round, e.job) then
-      fire(e, round, mark)
+-- All of a round that is over.
+local function take_whole()
+  add_assets_to_writes()
+  if not exists then
+    return writes
+  end
+  in_slices('HSET', round, writes)
+  local whole = call('HGETALL', round)
+  call('DEL', round)
+  call('ZREM', open, name)
+  return whole
+end
+
+-- The members of a round for its mark.
+local function present(lines)
+  if not job.windowed or is_complete() then
+    return '*'
+  end
+  local members = ','
+  for member in string.gmatch(lines, '\nm:([^\n]*)') do
+    members = members .. member .. ','
+  end
+  return members
+end
+
+local function remember(lines, pattern, at)
+  local n = #new_seen
+  for digest in string.gmatch(lines, pattern) do
+    fired_at[digest], new_seen[n + 1], new_seen[n + 2], n = at, at, digest, n + 2
+  end
+end
+
+local function fire(offset, ordinal, at, event)
+  local whole, n = take_whole(), #new_marks
+  local lines = '\n' .. table.concat(whole, '\n')  -- neither fields nor values hold a line break
+  remember(lines, '\n"([^"]*)', at)  -- only events start with a quote
+  if exists then remember(lines, '\nr:([^\n]*)', at) end
+  local generation = mark and mark.at >= at - horizon and mark.generation + 1 or 1
+  mark = {generation = generation, at = at, members = present(lines)}
+  mark_of[number], values, exists, writes, changed = mark, {}, false, {}, {}
+  new_marks[n + 1], new_marks[n + 2] = name, generation .. ' ' .. at .. ' ' .. mark.members
+  new_expiry[n + 1], new_expiry[n + 2] = at, name
+  if offset >= committed then
+    send(offset .. '.' .. ordinal, event, at, '"generation":' .. generation .. '}' .. lines)
+  end
+end
+
+local repeats, read = batch.repeats, batch.repeats
+for _, part in ipairs(batch.parts) do
+  number, name, key_json, job_number, fields, entries = unpack(part)
+  job, round, writes, changed, mark = jobs[job_number], KEYS[6 + number], {}, {}, mark_of[number] or read_mark()
+  values = call('HMGET', round, unpack(fields))
+  exists, read = values[1], read + #entries
+  for n = 1, #entries do
+    local source, high, high_ordinal,  -- coordinates on the source
+      offset, ordinal, at,             -- place on the input log, time of the record
+      asset, count, place,             -- the places of the asset's count and of the member among the fields
+      needed, need,                    -- how many members are enough; "size needed"
+      date, event, key_end = unpack(entries[n])
+    if has_repeats[source] and not is_above(high, high_ordinal, highs[source]) then
+      repeats = repeats + 1
+    elseif mark and is_past(offset, ordinal, at, asset, place, event) then
+      -- the round stays as it is
+    elseif values[place] then
+      replace_or_keep(offset, ordinal, at, asset, place, event, key_end)
+    else
+      local arrived, written = (values[count] or 0) + 1, #writes
+      values[place], values[count], values[count + 1], changed[asset] = event, arrived, need, date
+      writes[written + 1], writes[written + 2] = fields[place], event
+      if not values[1] then values[1] = offset .. '.' .. ordinal .. '.' .. at end
+      if arrived >= needed and (job.alone[asset] or is_satisfied()) then fire(offset, ordinal, at, event) end
     end
   end
+  if #writes > 0 then flush() end
 end
 
-for source, high in pairs(highs) do
-  call('HSET', log, 'high:' .. source, string.format('%d.%d', high[1], high[2]))
-end
-call('HSET', log, 'next:' .. partition, upto, 'at:' .. partition, last_at)
+in_slices('HSET', marks, new_marks)
+in_slices('ZADD', expiry, new_expiry)
+in_slices('ZADD', seen, new_seen)
+in_slices('HSET', outbox, reply, 3)
 
--- What expired by the time of the records: a bounded share of it in every call.
+for n, source in ipairs(batch.sources) do
+  local source_name, _, _, offset, ordinal = unpack(source)
+  if is_above(offset, ordinal, highs[n]) then
+    call('HSET', log, 'high:' .. source_name, string.format('%d.%d', offset, ordinal))
+  end
+end
+if upto ~= believed then  -- a call that moves nothing need not know the time of the record before
+  call('HSET', log, 'next:' .. partition, upto, 'at:' .. partition, last_at)
+end
+
+-- What expired by the time of the records: a bounded share of it in every call, more than a call adds.
 local gone = tonumber(last_at) - horizon
 if gone > 0 then
-  for _, round in ipairs(call('ZRANGEBYSCORE', expiry, '-inf', '(' .. string.format('%d', gone), 'LIMIT', 0, 100)) do
-    call('HDEL', marks, round)
-    call('ZREM', expiry, round)
-  end
-  for _, event in ipairs(call('ZRANGEBYSCORE', seen, '-inf', '(' .. string.format('%d', gone), 'LIMIT', 0, 1000)) do
-    call('ZREM', seen, event)
-  end
+  local before, share = '(' .. string.format('%d', gone), SLICE + 2 * read
+  local rounds = call('ZRANGEBYSCORE', expiry, '-inf', before, 'LIMIT', 0, share)
+  in_slices('HDEL', marks, rounds)
+  in_slices('ZREM', expiry, rounds)
+  in_slices('ZREM', seen, call('ZRANGEBYSCORE', seen, '-inf', before, 'LIMIT', 0, share))
 end
 
-local reply = {1, repeats}
-for n = 1, #added do
-  reply[n + 2] = added[n]
-end
+reply[2] = repeats
 return reply

@@ -1,8 +1,9 @@
 """The rollup's decisions apart from Redis: contributions to script arguments, script replies to run requests."""
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.contracts.message import from_ms
 from tidegate.contracts.placement import shard_of
+from tidegate.contracts.redis_keys import round_name
 from tidegate.contracts.runs import RunRequest, TriggeringEvent, WindowProgress
 from tidegate.contracts.topics import CONTRIBUTIONS, MAX_INTERNAL_BYTES
 from tidegate.core.dates import ContributedDate, resolve_partition_date
@@ -21,12 +23,15 @@ SERVICE = "rollup"
 ENTRIES_PER_CALL = 2_000
 """A call of the script holds up its Redis node, so a large batch is folded in several."""
 
+ENTRIES_PER_PART = 500
+"""The script hands the fields of a part to one command, and Lua's stack holds some thousand."""
+
 
 class Entry(NamedTuple):
     """One contribution with where it stands on the input log."""
 
     offset: int
-    index: int
+    ordinal: int
     """Its place in the packed record."""
     at: int
     source: str
@@ -64,78 +69,132 @@ def chunks(entries: Iterable[Entry], limit: int = ENTRIES_PER_CALL) -> Iterable[
         yield chunk
 
 
-def round_name(job: str, key: str) -> str:
-    """How a round is named in Redis; job ids hold no slash."""
-    return f"{job}/{key}"
+@dataclass(slots=True)
+class _Source:
+    """The coordinates of one source in a batch."""
+
+    number: int
+    lowest: tuple[int, int]
+    highest: tuple[int, int]
 
 
-@lru_cache(maxsize=4_096)
-def _job_arguments(job: JobRef) -> tuple[str, str]:
-    return to_json(job).decode(), ";".join(",".join(map(str, clause)) for clause in job.clauses)
+@dataclass(slots=True)
+class _Part:
+    """Contributions of one job revision to one round."""
+
+    round: int
+    job: int
+    key: str
+    fields: list[str]
+    places: dict[tuple[int, int], int] = field(default_factory=dict)
+    entries: list[tuple[str | int, ...]] = field(default_factory=list)
+
+    def place_of(self, asset: int, member: int) -> int:
+        """The place of a member's field, from 1."""
+        if (place := self.places.get((asset, member))) is None:
+            self.fields.append(f"m:{asset}:{member}")
+            place = self.places[asset, member] = len(self.fields)
+        return place
 
 
-def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], list[str | int]]:
-    """The rounds that `entries` touch, and the arguments of apply.lua after its six fixed ones."""
+def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
+    """The names of the rounds that `entries` touch, and the batch as apply.lua takes it."""
     rounds: dict[tuple[str, str], int] = {}
     jobs: dict[JobRef, int] = {}
-    rest: list[str | int] = []
+    sources: dict[str, _Source] = {}
+    parts: list[_Part] = []
+    latest: dict[tuple[str, str], _Part] = {}
+    repeats = 0
     for entry in entries:
-        job, event, each = entry.job, entry.event, entry.contribution
-        windowed = bool(job.rollups)
-        key, identity = _json(event.key), f"{_json(event.id)},{_json(event.source)}"
-        stored = f"[{key},{identity},{event.at},{_json(event.date)},{_json(each.carried)},{_json(event.extra)}]"
-        rest += (
-            entry.offset,
-            entry.index,
-            entry.at,
-            entry.source,
-            each.offset,
-            each.ordinal,
-            rounds.setdefault((job.id, each.key), len(rounds) + 1),
-            jobs.setdefault(job, len(jobs) + 1),
-            each.asset,
-            each.member,
-            each.size,
-            each.needed,
-            "" if each.decoded is None else each.decoded,
-            int(not windowed or each.asset in job.rollups),
-            int(windowed),
-            f"{event.source} {event.id}",
-            len(key.encode()) + 2,
-            len(key.encode()) + len(identity.encode()) + 3,
-            stored,
+        job, each = entry.job, entry.contribution
+        coordinates = (each.offset, each.ordinal)
+        if (source := sources.get(entry.source)) is None:
+            source = sources[entry.source] = _Source(len(sources) + 1, coordinates, coordinates)
+        elif coordinates > source.highest:
+            source.highest = coordinates
+        else:
+            repeats += 1
+            continue
+        name = (job.id, each.key)
+        number = jobs.setdefault(job, len(jobs) + 1)
+        part = latest.get(name)
+        if part is None or part.job != number or len(part.entries) == ENTRIES_PER_PART:
+            part = latest[name] = _Part(rounds.setdefault(name, len(rounds) + 1), number, each.key, _fields_of(job))
+            parts.append(part)
+        event, key_end = _stored(entry)
+        part.entries.append(
+            (
+                source.number,
+                each.offset,
+                each.ordinal,
+                entry.offset,
+                entry.ordinal,
+                entry.at,
+                each.asset,
+                2 + 2 * each.asset,
+                part.place_of(each.asset, each.member),
+                each.needed,
+                f"{each.size} {each.needed}",
+                False if each.decoded is None else each.decoded,
+                event,
+                key_end,
+            )
         )
-    arguments: list[str | int] = [len(rounds), len(jobs), len(entries)]
     names = [round_name(*name) for name in rounds]
-    for name, (_, downstream) in zip(names, rounds, strict=True):
-        arguments += (name, _json(downstream))
-    for job in jobs:
-        arguments += _job_arguments(job)
-    return names, arguments + rest
+    batch = {
+        "repeats": repeats,
+        "sources": [(name, *source.lowest, *source.highest) for name, source in sources.items()],
+        "jobs": [_json(job) for job in jobs],
+        "parts": [
+            (part.round, names[part.round - 1], _json(part.key), part.job, part.fields, part.entries) for part in parts
+        ],
+    }
+    return names, _json(batch)
+
+
+def _fields_of(job: JobRef) -> list[str]:
+    return ["opened", *(f"{kind}:{asset}" for asset in range(len(job.assets)) for kind in ("count", "need"))]
+
+
+def _stored(entry: Entry) -> tuple[str, int]:
+    """The event as its round keeps it, and the length in bytes of its part up to the key."""
+    event, each = entry.event, entry.contribution
+    start = f'"{_digest(entry)}",{_json(event.key)}'
+    rest = _json((event.id, event.source, event.at, event.date, each.carried, event.extra))
+    return f"{start},{rest[1:-1]}", len(start.encode())
+
+
+def _digest(entry: Entry) -> str:
+    """16 characters that tell (round, event) apart; no part of it can hold a line break."""
+    text = "\n".join((entry.job.id, entry.contribution.key, entry.event.source, entry.event.id))
+    return b64encode(blake2b(text.encode(), digest_size=12).digest()).decode()
 
 
 def _json(value: Any) -> str:
-    # Every text goes the same way, so that equal texts have equal bytes and the script may compare prefixes.
-    return "null" if value is None else to_json(value).decode()
+    # Every key goes this way, so that equal keys have equal bytes and the script may compare prefixes.
+    return to_json(value).decode()
 
 
 class Pending(NamedTuple):
     """One thing in the outbox of (shard, partition): a run request or an audit entry that must still be sent."""
 
     offset: int
-    index: int
+    ordinal: int
     field: str
     """Its name in the outbox."""
     payload: Mapping[str, Any]
+    round: Sequence[str] = ()
+    """Fields and values in turn of the round that fired."""
 
 
 def pending(reply: Sequence[str]) -> list[Pending]:
     """What a reply of the script says is in the outbox, in the order of the log."""
     found = []
-    for field, payload in zip(reply[::2], reply[1::2], strict=True):
-        offset, index, *_ = field.split(".")
-        found.append(Pending(int(offset), int(index), field, json.loads(payload)))
-    return sorted(found, key=lambda each: (each.offset, each.index, each.field))
+    for name, payload in zip(reply[::2], reply[1::2], strict=True):
+        offset, ordinal, *_ = name.split(".")
+        head, *fired = payload.split("\n")
+        found.append(Pending(int(offset), int(ordinal), name, json.loads(head), fired))
+    return sorted(found, key=lambda each: (each.offset, each.ordinal, each.field))
 
 
 class StoredEvent(NamedTuple):
@@ -150,18 +209,51 @@ class StoredEvent(NamedTuple):
     extra: dict[str, Any] | None
 
 
+def _stored_event(values: Sequence[Any]) -> StoredEvent:
+    return StoredEvent(*values[1:])  # the digest is for the script alone
+
+
+class _FiredRound(NamedTuple):
+    events: list[tuple[int, int, StoredEvent]]
+    """(asset, member, event), in that order, several of one member by key."""
+    windows: list[tuple[int, int, int]]
+    """(asset, arrived, expected), by asset."""
+    dates: list[int]
+
+
+def _fired_round(fields: Sequence[str]) -> _FiredRound:
+    """The round that was a hash of these fields and values."""
+    events: list[tuple[int, int, StoredEvent]] = []
+    arrived: dict[int, int] = {}
+    expected: dict[int, int] = {}
+    dates: list[int] = []
+    for name, value in zip(fields[::2], fields[1::2], strict=True):
+        kind, _, rest = name.partition(":")
+        if kind in ("m", "x"):
+            asset, member, *_ = rest.split(":", 2)
+            events.append((int(asset), int(member), _stored_event(json.loads(f"[{value}]"))))
+        elif kind == "count":
+            arrived[int(rest)] = int(value)
+        elif kind == "need":
+            expected[int(rest)] = int(value.split()[0])
+        elif kind == "date":
+            dates.append(int(value))
+    events.sort(key=lambda one: (one[0], one[1], one[2].key or ""))
+    return _FiredRound(events, [(asset, arrived[asset], expected[asset]) for asset in sorted(arrived)], dates)
+
+
 def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
     """The request of a fired round, and the audit entry where its dates were in conflict."""
     payload = each.payload
     job, key = JobRef(*payload["job"]), payload["key"]
-    stored = sorted((asset, member, StoredEvent(*event)) for asset, member, event in payload["events"])
-    decoded = {asset: date for asset, date in payload["dates"]}
-    dates = [ContributedDate(from_ms(date), True) for date in decoded.values()]
+    fired = _fired_round(each.round)
+    stored = fired.events
+    dates = [ContributedDate(from_ms(date), True) for date in fired.dates]
     dates += [ContributedDate(from_ms(event.carried), False) for _, _, event in stored if event.carried is not None]
     resolved = resolve_partition_date(dates)
     request = RunRequest(
         offset=each.offset,
-        ordinal=each.index,
+        ordinal=each.ordinal,
         run_id=run_id(job, key, payload["generation"], (event for _, _, event in stored)),
         job=job.id,
         incarnation=job.incarnation,
@@ -169,12 +261,12 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
         partition_key=key,
         partition_date=resolved.at,
         generation=payload["generation"],
-        completed_by=StoredEvent(*payload["completed_by"]).id,
-        windows=[
-            WindowProgress(asset=job.assets[asset], arrived=int(arrived), expected=int(size))
-            for asset, arrived, size in sorted(payload["windows"])
-        ],
-        events=[
+        completed_by=_stored_event(payload["event"]).id,
+        windows=tuple(
+            WindowProgress(asset=job.assets[asset], arrived=arrived, expected=expected)
+            for asset, arrived, expected in fired.windows
+        ),
+        events=tuple(
             TriggeringEvent(
                 asset=job.assets[asset],
                 id=event.id,
@@ -186,7 +278,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
                 extra=event.extra,
             )
             for asset, member, event in stored
-        ],
+        ),
     )
     size = len(request.to_bytes())
     if size > MAX_INTERNAL_BYTES // 2:
@@ -209,12 +301,14 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
 def run_id(job: JobRef, key: str, generation: int, events: Iterable[StoredEvent]) -> str:
     """32 hexadecimal digits made from content: a replay gives the same id, another round another (protocol.md R7)."""
     parts = [job.id, job.incarnation, key, str(generation)]
-    parts += sorted(f"{event.source} {event.id}" for event in events)
+    parts += sorted(f"{event.source}\n{event.id}" for event in events)
     return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
 _MESSAGES: Mapping[AuditKind, Callable[[StoredEvent, StoredEvent | None], str]] = {
-    AuditKind.DUPLICATE_EVENT: lambda event, other: f"event {event.id!r} is already part of this round or of one that fired",
+    AuditKind.DUPLICATE_EVENT: lambda event, other: (
+        f"event {event.id!r} is already part of this round or of one that fired"
+    ),
     AuditKind.MEMBER_REPLACED: lambda event, other: (
         f"event {event.id!r} replaces {other.id if other else '?'!r}, an older one with the same key"
     ),
@@ -228,11 +322,11 @@ _MESSAGES: Mapping[AuditKind, Callable[[StoredEvent, StoredEvent | None], str]] 
 def audit_entry(each: Pending, partition: int) -> AuditEntry:
     """The audit entry that the script noted."""
     payload = each.payload
-    kind, job, event = AuditKind(payload["audit"]), JobRef(*payload["job"]), StoredEvent(*payload["event"])
-    other = None if payload["other"] is None else StoredEvent(*payload["other"])
+    kind, job, event = AuditKind(payload["audit"]), JobRef(*payload["job"]), _stored_event(payload["event"])
+    other = None if payload["other"] is None else _stored_event(payload["other"])
     position = f"{CONTRIBUTIONS}/{partition}@{each.offset}"
     return AuditEntry(
-        id=audit_id(kind, position, each.index),
+        id=audit_id(kind, position, each.ordinal),
         kind=kind,
         service=SERVICE,
         at=payload["at"],

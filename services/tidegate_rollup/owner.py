@@ -166,8 +166,9 @@ class PartitionOwner:
         self._times[tp.partition] = records[-1].timestamp
         end = records[-1].offset + 1
         for chunk in chunks(entries):
-            upto = end if chunk[-1] is entries[-1] else chunk[-1].offset + 1
-            if not await self._apply(tp, chunk, upto, chunk[-1].at):
+            last = chunk[-1]
+            upto, at = (end, records[-1].timestamp) if last is entries[-1] else (last.offset + 1, last.at)
+            if not await self._apply(tp, chunk, upto, at):
                 break
         return unreadable
 
@@ -225,7 +226,7 @@ class PartitionOwner:
             source = f"{log_of}#{shard}"
             for target, some in requests.items():
                 metrics.ROUNDS_FIRED.inc(len(some))
-                for raw in pack(some, lambda part, source=source: RunRequestBatch(source=source, requests=part).to_bytes()):
+                for raw in pack(some, lambda part, source=source: RunRequestBatch(source=source, requests=tuple(part)).to_bytes()):
                     outgoing.append(Outgoing(RUN_REQUESTS, target, None, raw))
         outgoing += audit_records(audit, self._counts.partitions)
         await send_all(self._producer, outgoing)

@@ -95,7 +95,7 @@ class RoundStore:
         async with self._redis.pipeline(transaction=False) as pipeline:
             for call in calls:
                 prefix = shard_prefix(self._namespace, call.shard)
-                rounds, arguments = script_arguments(call.entries)
+                rounds, batch = script_arguments(call.entries)
                 keys = [
                     prefix + "log",
                     self._outbox(call.shard, partition),
@@ -105,8 +105,8 @@ class RoundStore:
                     open_key(self._namespace, call.shard),
                     *(round_key(self._namespace, call.shard, name) for name in rounds),
                 ]
-                head = (partition, call.believed, call.upto, call.at, call.committed, self._horizon_ms)
-                pipeline.evalsha(self._sha, len(keys), *keys, *head, *arguments)
+                arguments = (partition, call.believed, call.upto, call.at, call.committed, self._horizon_ms, batch)
+                pipeline.evalsha(self._sha, len(keys), *keys, *arguments)
             replies: list[list[Any]] = await pipeline.execute()
             return replies
 

@@ -1,6 +1,5 @@
 """`accepted-events`: what ingest let in. Packed: one record is a batch from one source partition."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tidegate.contracts.message import Message
@@ -33,4 +32,4 @@ class AcceptedBatch(Message):
     v: int = 1
     source: str
     """The source partition, `<topic>/<partition>`."""
-    events: Sequence[AcceptedEvent]
+    events: tuple[AcceptedEvent, ...]

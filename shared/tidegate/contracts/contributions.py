@@ -1,6 +1,5 @@
 """`contributions`: the rollup's one input log. Packed: one record is a batch from one partition of accepted-events."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tidegate.contracts.message import Message
@@ -61,6 +60,6 @@ class ContributionBatch(Message):
     v: int = 1
     source: str
     """Where the batch came from, `<topic>/<partition>`."""
-    jobs: Sequence[JobRef]
-    events: Sequence[MemberEvent]
-    entries: Sequence[Contribution]
+    jobs: tuple[JobRef, ...]
+    events: tuple[MemberEvent, ...]
+    entries: tuple[Contribution, ...]

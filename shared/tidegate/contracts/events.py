@@ -59,7 +59,9 @@ def _written_date(value: object) -> object:
     # pydantic would read numbers, and text that holds one, as seconds or milliseconds by their size
     if isinstance(value, datetime) or (isinstance(value, str) and _DATE_AND_TIME.fullmatch(value)):
         return value
-    raise PydanticCustomError("invalid-date", "must be a date and a time with an offset from UTC, as ISO 8601 text")
+    raise PydanticCustomError(
+        "invalid-date", "must be a date and a time with an offset from UTC, as ISO 8601 text"
+    )
 
 
 def _storable(value: datetime) -> datetime:
@@ -79,7 +81,8 @@ def _finite(value: object) -> object:
         elif isinstance(one, list):
             todo += one
         elif isinstance(one, float) and not isfinite(one):
-            raise PydanticCustomError("invalid-number", "holds NaN or an infinite number, which JSON cannot say: use null")
+            reason = "holds NaN or an infinite number, which JSON cannot say: use null"
+            raise PydanticCustomError("invalid-number", reason)
     return value
 
 
@@ -130,17 +133,23 @@ class AssetEvent(BaseModel):
     def _is_known(self) -> Self:
         if self.specversion != "1.0":
             raise PydanticCustomError(
-                "unknown-version", "CloudEvents specversion {found} is not known: use '1.0'", {"found": repr(self.specversion)}
+                "unknown-version",
+                "CloudEvents specversion {found} is not known: use '1.0'",
+                {"found": repr(self.specversion)},
             )
         if self.type != EVENT_TYPE:
             raise PydanticCustomError(
-                "unknown-type", "event type {found} is not known: use {known}", {"found": repr(self.type), "known": repr(EVENT_TYPE)}
+                "unknown-type",
+                "event type {found} is not known: use {known}",
+                {"found": repr(self.type), "known": repr(EVENT_TYPE)},
             )
         for name, value in (self.model_extra or {}).items():
             # CloudEvents 1.0, naming: attribute names are lower-case ASCII letters and digits.
             if not (name.isascii() and name.isalnum() and name == name.lower()):
                 raise PydanticCustomError(
-                    "unknown-field", "field {name} is no CloudEvents attribute: remove it or correct its name", {"name": repr(name)}
+                    "unknown-field",
+                    "field {name} is no CloudEvents attribute: remove it or correct its name",
+                    {"name": repr(name)},
                 )
             if value is not None and not isinstance(value, str | int):
                 raise PydanticCustomError(
@@ -156,18 +165,23 @@ class AssetEvent(BaseModel):
 
 
 def parse_event(value: bytes | None, headers: Headers = ()) -> AssetEvent:
-    """The asset event in a Kafka record; raises InvalidEventError with a code and a reason that quotes what is wrong."""
+    """The asset event in a Kafka record; raises InvalidEventError with a code and a reason that quotes the fault."""
     if value is None:
         raise InvalidEventError("null-value", "the record has no value: send a CloudEvent")
     size = len(value) + sum(len(raw) for name, raw in headers if raw is not None and name.startswith("ce_"))
     if size > MAX_EVENT_BYTES:
-        raise InvalidEventError("too-large", f"the event has {size} bytes: at most {MAX_EVENT_BYTES} are allowed")
+        raise InvalidEventError(
+            "too-large", f"the event has {size} bytes: at most {MAX_EVENT_BYTES} are allowed"
+        )
     attributes = _binary_attributes(headers)
     try:
-        event = AssetEvent.model_validate_json(value if attributes is None else _structured(attributes, value))
+        event = AssetEvent.model_validate_json(
+            value if attributes is None else _structured(attributes, value)
+        )
         if size > PACK_BYTES // 4 and (written := len(event.to_bytes())) > PACK_BYTES:
             # numbers such as 1e15 grow fourfold, and later records must hold the event too
-            raise InvalidEventError("too-large", f"written out in full the event has {written} bytes: shorten its numbers")
+            reason = f"written out in full the event has {written} bytes: shorten its numbers"
+            raise InvalidEventError("too-large", reason)
         return event
     except InvalidEventError:
         raise
@@ -194,7 +208,9 @@ def _binary_attributes(headers: Headers) -> Mapping[str, str] | None:
 
 def _structured(attributes: Mapping[str, str], value: bytes) -> bytes:
     if "data" in attributes:
-        raise InvalidEventError("invalid-header", "header 'ce_data' is not an attribute: the value is the data")
+        raise InvalidEventError(
+            "invalid-header", "header 'ce_data' is not an attribute: the value is the data"
+        )
     from_json(value)  # so that the value cannot close the object and add attributes of its own
     return to_json(attributes)[:-1] + b',"data":' + value + b"}"
 
@@ -229,7 +245,7 @@ def _code_and_reason(error: ValidationError) -> tuple[str, str]:
     if code == "not-an-object":
         return code, f"{where or 'the value'} must be a JSON object, not {problem['input']!r:.100}"
     if code == "missing-field":
-        return code, f"field {where!r} is missing" if where else problem["msg"]
+        return code, f"field {where!r} is missing" if problem["msg"] == "Field required" else problem["msg"]
     if code == "unknown-field" and where:
         return code, f"field {where!r} is not known: remove it or correct its name"
     quoted = "" if code != "invalid-field" else f" (found {problem['input']!r:.100})"

@@ -1,7 +1,6 @@
 """`asset-events.rejected`: dead letters. The record's key is as received."""
 
 from base64 import b64encode
-from collections.abc import Sequence
 
 from tidegate.contracts.message import Message
 
@@ -23,7 +22,7 @@ class DeadLetter(Message):
     """The value, or its first KiB where it is larger than an event may be; None where the record had none."""
     truncated: bool = False
     """Whether the value, the headers or the record key were cut, so that the dead letter fits its topic."""
-    headers: Sequence[tuple[str, str | None]] = ()
+    headers: tuple[tuple[str, str | None], ...] = ()
     """Header names with values in base64, in order."""
 
 

@@ -1,6 +1,5 @@
 """Runs: the request of the rollup, the command to the workers, the reports of the workers, the state of record."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -48,8 +47,8 @@ class RunRequest(Message):
     cause: str = "assets"
     completed_by: str
     """Id of the event that completed the round."""
-    windows: Sequence[WindowProgress]
-    events: Sequence[TriggeringEvent]
+    windows: tuple[WindowProgress, ...]
+    events: tuple[TriggeringEvent, ...]
     oversize: int | None = None
     """Size in bytes of a request that was too large to send; its events are left out and it cannot be dispatched."""
 
@@ -60,7 +59,7 @@ class RunRequestBatch(Message):
     v: int = 1
     source: str
     """The (partition, shard) whose log the requests follow, `contributions/<partition>#<shard>`."""
-    requests: Sequence[RunRequest]
+    requests: tuple[RunRequest, ...]
 
 
 class Outlet(Message):
@@ -84,9 +83,9 @@ class RunCommand(Message):
     cause: str
     completed_by: str
     definition_revision: int
-    windows: Sequence[WindowProgress]
-    triggering_asset_events: Sequence[TriggeringEvent]
-    outlets: Sequence[Outlet] = ()
+    windows: tuple[WindowProgress, ...]
+    triggering_asset_events: tuple[TriggeringEvent, ...]
+    outlets: tuple[Outlet, ...] = ()
     run_events_partition: int
     """The partition of `run-events` that reports on this run go to (protocol.md T5)."""
 

@@ -22,6 +22,7 @@ def validate_key(key: str) -> str:
         )
     if found := _CONTROL.search(key):
         raise InvalidPartitionKeyError(
-            f"partition key {key!r} holds the control character {found.group()!r} at position {found.start()}: remove it"
+            f"partition key {key!r} holds the control character {found.group()!r} at position {found.start()}:"
+            " remove it"
         )
     return key

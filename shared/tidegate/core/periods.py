@@ -74,7 +74,13 @@ class _DatePeriod(Period):
         """The first date of the period after the one that starts on `first`."""
 
     def floor(self, at: datetime, zone: ZoneInfo) -> datetime:
-        return first_instant(self.first_date(local(at, zone).date()), zone)
+        wall = local(at, zone)
+        first = self.first_date(wall.date())
+        if wall.fold:  # clocks that went back over midnight repeat an evening: the next period has already begun
+            following = first_instant(self.next_date(first), zone)
+            if following <= at:
+                return following
+        return first_instant(first, zone)
 
     def next(self, start: datetime, zone: ZoneInfo) -> datetime:
         first = self.first_date(local(start, zone).date())

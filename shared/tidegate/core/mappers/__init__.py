@@ -3,7 +3,12 @@
 from tidegate.core.mappers.base import PartitionMapper, Placement
 from tidegate.core.mappers.identity import IdentityMapper
 from tidegate.core.mappers.rollup import RollupMapper
-from tidegate.core.mappers.temporal import StartOfDayMapper, StartOfHourMapper, StartOfMonthMapper, TemporalMapper
+from tidegate.core.mappers.temporal import (
+    StartOfDayMapper,
+    StartOfHourMapper,
+    StartOfMonthMapper,
+    TemporalMapper,
+)
 
 __all__ = [
     "IdentityMapper",

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from tidegate.core.errors import DefinitionError
+from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.mappers.base import PartitionMapper, Placement
 from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
 from tidegate.core.periods import HOUR
@@ -34,9 +34,10 @@ class RollupMapper(PartitionMapper):
     """Collects the members of `window` under one downstream key until `wait_policy` is met.
 
     Both spellings work: `upstream_mapper` at the window's period (StartOfDayMapper + DayWindow) or at the members'
-    granularity (StartOfHourMapper + DayWindow). A finer key counts for the member that contains it. Any other
-    granularity raises DefinitionError (decisions.md F01, F04). Where `input_format` holds no offset (`%z`), keys
-    cannot tell the two occurrences of a repeated hour apart: they are one member (F03).
+    granularity (StartOfHourMapper + DayWindow). A finer key counts for the member that contains it. Raises
+    DefinitionError for any other granularity (decisions.md F01, F04) and DefinitionTypeError for a mapper that does
+    not read keys as times. Where `input_format` holds no offset (`%z`), keys cannot tell the two occurrences of a
+    repeated hour apart: they are one member (F03).
     """
 
     upstream_mapper: PartitionMapper
@@ -51,7 +52,7 @@ class RollupMapper(PartitionMapper):
         expect(self.wait_policy, WaitPolicy, "RollupMapper.wait_policy")
         mapper, window = self.upstream_mapper, self.window
         if not isinstance(mapper, TemporalMapper) or not isinstance(window, PeriodWindow):
-            raise DefinitionError(
+            raise DefinitionTypeError(
                 f"RollupMapper cannot combine {mapper.type_name} with {window.type_name}: a calendar window needs a"
                 " mapper that reads keys as times, such as StartOfDayMapper with DayWindow"
             )
@@ -76,8 +77,15 @@ class RollupMapper(PartitionMapper):
         return self.placements(key)[0].key
 
     def placements(self, key: str) -> tuple[Placement, ...]:
+        at = self._mapper.decode(key)
+        try:
+            return self._placements(at)
+        except OverflowError as error:
+            raise self._mapper.out_of_range(key) from error
+
+    def _placements(self, at: datetime) -> tuple[Placement, ...]:
         zone = self._mapper.zone
-        member = self._window.member_period.floor(self._mapper.decode(key), zone)
+        member = self._window.member_period.floor(at, zone)
         if self.merges_repeated_hours:
             member = _first_of_its_name(member, zone)
         placed = []
@@ -95,9 +103,20 @@ class RollupMapper(PartitionMapper):
         return tuple(placed)
 
     def to_upstream(self, downstream_key: str) -> tuple[str, ...]:
-        """The keys of every member of a downstream key, in order; raises InvalidPartitionKeyError."""
+        """The key of every member of a downstream key, in order; raises InvalidPartitionKeyError.
+
+        Keys are as producers write them, in the mapper's `input_format`; where that cannot tell members apart, they
+        have the form of the member's own mapper.
+        """
         anchor = self.period_mapper.to_partition_date(downstream_key)
-        return tuple(self.member_mapper.encode(at) for at in self._members_of(anchor))
+        try:
+            members = self._members_of(anchor)
+        except OverflowError as error:
+            raise self.period_mapper.out_of_range(downstream_key) from error
+        keys = tuple(self._mapper.encode_upstream(at) for at in members)
+        if len(set(keys)) < len(keys):
+            keys = tuple(self.member_mapper.encode(at) for at in members)
+        return keys
 
     def to_partition_date(self, downstream_key: str) -> datetime:
         """The first instant of the window's own period."""

@@ -1,8 +1,9 @@
 """Mappers that read a key as a time and name the calendar period that contains it."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import ClassVar, Final
 from zoneinfo import ZoneInfo
 
@@ -16,7 +17,7 @@ DEFAULT_INPUT_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
 # decisions.md D1: dates, and times to the microsecond with an optional offset.
 _DATE: Final = r"\d{4}-\d{2}-\d{2}"
 _TIME: Final = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
-_ISO: Final = re.compile(rf"{_DATE}(?P<time>T{_TIME}(?:Z|[+-]\d{{2}}:?\d{{2}})?)?", re.ASCII)
+_ISO: Final = re.compile(rf"{_DATE}(?P<time>T{_TIME}(?:Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,33 +47,53 @@ class TemporalMapper(PartitionMapper):
         return zone_named(self.timezone)
 
     def to_downstream(self, key: str) -> str:
-        return self.encode(self.period.floor(self.decode(key), self.zone))
+        return self.encode(self.to_partition_date(key))
 
     def to_partition_date(self, downstream_key: str) -> datetime:
         """The first instant of the period that the key names, in UTC."""
-        return self.period.floor(self.decode(downstream_key), self.zone)
+        at = self.decode(downstream_key)
+        try:
+            return self.period.floor(at, self.zone)
+        except OverflowError as error:
+            raise self.out_of_range(downstream_key) from error
 
     def decode(self, key: str) -> datetime:
         """The instant that a key names: `input_format`, the mapper's own form, or the ISO forms of D1.
 
         Raises InvalidPartitionKeyError.
         """
-        if (found := _ISO.fullmatch(key)) and self.input_format == DEFAULT_INPUT_FORMAT:
-            return self._decode_iso(key, has_time=found["time"] is not None)
-        if key.isascii() and key == key.strip():
-            for form in (self.input_format, self._output_format):
-                try:
-                    return instant(datetime.strptime(key, form), self.zone)
-                except ValueError:
-                    continue
-        if found:
-            return self._decode_iso(key, has_time=found["time"] is not None)
+        is_iso = self._is_iso(key)
+        try:
+            if is_iso and self.input_format == DEFAULT_INPUT_FORMAT:  # the same as below, ten times as fast
+                return instant(datetime.fromisoformat(key), self.zone)
+            if key.isascii() and key == key.strip():
+                for form in (self.input_format, self._output_format):
+                    with suppress(ValueError):
+                        return instant(datetime.strptime(key, form), self.zone)
+            if is_iso:
+                return instant(datetime.fromisoformat(key), self.zone)
+        except ValueError as error:
+            raise self._unreadable(key) from error
+        except OverflowError as error:
+            raise self.out_of_range(key) from error
         raise self._unreadable(key)
 
     def encode(self, start: datetime) -> str:
         """The key of the period that starts at an instant."""
-        wall = local(start, self.zone)
-        form = self._output_format
+        return self._format(start, self._output_format)
+
+    def encode_upstream(self, at: datetime) -> str:
+        """The key that a producer gives an instant, in `input_format`."""
+        return self._format(at, self.input_format)
+
+    def out_of_range(self, key: str) -> InvalidPartitionKeyError:
+        return InvalidPartitionKeyError(
+            f"partition key {key!r} lies at an end of the calendar, where {type(self).__name__} finds no whole period:"
+            " use a year from 2 to 9998"
+        )
+
+    def _format(self, at: datetime, form: str) -> str:
+        wall = local(at, self.zone)
         if wall.year < 1000:  # strftime leaves out leading zeros of a year
             form = form.replace("%Y", f"{wall.year:04}")
         return wall.strftime(form)
@@ -81,13 +102,9 @@ class TemporalMapper(PartitionMapper):
     def _output_format(self) -> str:
         return self.output_format or self.default_output_format
 
-    def _decode_iso(self, key: str, *, has_time: bool) -> datetime:
-        if not has_time and self.period.rank < DAY.rank:
-            raise self._unreadable(key)
-        try:
-            return instant(datetime.fromisoformat(key), self.zone)
-        except (ValueError, OverflowError) as error:
-            raise self._unreadable(key) from error
+    def _is_iso(self, key: str) -> bool:
+        found = _ISO.fullmatch(key)
+        return found is not None and (found["time"] is not None or self.period.rank >= DAY.rank)
 
     def _unreadable(self, key: str) -> InvalidPartitionKeyError:
         return InvalidPartitionKeyError(
@@ -101,7 +118,7 @@ def _zone_name(zone: str | tzinfo) -> str:
         return zone
     if name := getattr(zone, "key", None) or getattr(zone, "name", None):
         return str(name)
-    if zone is timezone.utc:
+    if zone is UTC:
         return "UTC"
     raise DefinitionTypeError(f"timezone must be an IANA name or a zone that has one, not {zone!r}")
 

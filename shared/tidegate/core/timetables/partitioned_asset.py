@@ -32,7 +32,8 @@ class PartitionedAssetTimetable(Timetable):
             expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
             if leaf not in named:
                 raise DefinitionError(
-                    f"partition_mapper_config names {leaf!r}, which the condition does not: add it to assets or remove it"
+                    f"partition_mapper_config names {leaf!r}, which the condition does not: add it to assets or"
+                    " remove it"
                 )
 
     @cached_property
