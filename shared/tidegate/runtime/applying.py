@@ -20,6 +20,8 @@ from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions
 from tidegate.runtime.installing import create_and_wait, replication_of
 from tidegate.runtime.topic_admin import admin_client, check_topics
 
+Kind = Literal["job", "asset"]
+
 
 class What(StrEnum):
     CREATED = "created"
@@ -32,7 +34,7 @@ class What(StrEnum):
 class Change:
     """What became of one definition."""
 
-    kind: Literal["job", "asset"]
+    kind: Kind
     id: str
     what: What
     revision: int | None = None
@@ -62,11 +64,13 @@ async def apply_definitions(
             if jobs.pop(job, None) is None:
                 raise DefinitionError(f"job {job!r} is not defined, so it cannot be deleted")
         _check_ids(definitions.jobs, jobs)
-        records, kinds = [], {}
-        for declared in (*definitions.assets, *definitions.jobs):
+        records: list[DefinitionRecord] = []
+        kinds: dict[tuple[Kind, str], What] = {}
+        declarations: tuple[Job | Asset, ...] = (*definitions.assets, *definitions.jobs)
+        for declared in declarations:
             stored = (assets if isinstance(declared, Asset) else jobs).get(_id(declared))
             record, what = _compared(declared, stored)
-            kinds[record.kind, record.id] = what
+            kinds["asset" if isinstance(declared, Asset) else "job", record.id] = what
             if what is not What.UNCHANGED:
                 records.append(record)
         topics = [_commands_topic(job, partitions) for job in definitions.jobs]
@@ -89,13 +93,13 @@ def _id(declared: Job | Asset) -> str:
     return declared.name if isinstance(declared, Asset) else declared.id
 
 
-def _change(log: DefinitionsLog, kind: Literal["job", "asset"], id: str, what: What) -> Change:
+def _change(log: DefinitionsLog, kind: Kind, id: str, what: What) -> Change:
     stored = log.of_kind(kind).get(id)
     return Change(kind, id, what, stored.revision if stored else None)
 
 
 def _compared(declared: Job | Asset, stored: Stored | None) -> tuple[DefinitionRecord, What]:
-    kind: Literal["job", "asset"] = "asset" if isinstance(declared, Asset) else "job"
+    kind: Kind = "asset" if isinstance(declared, Asset) else "job"
     body: dict[str, Any] = plain(declared)
     if stored is None:
         return (

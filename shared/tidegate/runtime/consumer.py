@@ -23,9 +23,11 @@ from aiokafka.errors import (
 )
 
 from tidegate.runtime import metrics
+from tidegate.runtime.patience import patient
 from tidegate.runtime.positions import Gap, Position
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.state import ServiceState
+from tidegate.runtime.unreadable import stand_in
 
 log = structlog.get_logger()
 
@@ -50,7 +52,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self, topics: Sequence[str], group: str, settings: Settings, state: ServiceState, start: Start
     ) -> None:
         self._topics, self._settings, self._state, self._start = topics, settings, state, start
-        self._consumer = AIOKafkaConsumer(
+        consumer = AIOKafkaConsumer(
             bootstrap_servers=settings.kafka,
             group_id=group,
             client_id=group,
@@ -67,6 +69,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             max_partition_fetch_bytes=9 * 1024 * 1024,
             retry_backoff_ms=20,
         )
+        self._consumer = patient(consumer)
         self._must_start = False
         self._gaps: dict[TopicPartition, str] = {}
         self._gaps_checked = 0.0
@@ -121,6 +124,9 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             batch: Batch = await self._consumer.getmany(
                 timeout_ms=self._settings.poll_wait_ms, max_records=self._settings.batch_records
             )
+        except UnicodeDecodeError as error:
+            log.warning("record_undecodable", error=str(error))
+            batch = await self._poll_around_undecodable()
         except (NoOffsetForPartitionError, OffsetOutOfRangeError) as error:
             # The listener has not run yet for a partition without a stored offset, or retention overtook us.
             log.debug("position_lost", error=str(error))
@@ -187,7 +193,34 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             self._state.block("gap", "; ".join(f"{tp.topic}/{tp.partition}: {why}" for tp, why in self._gaps.items()))
         else:
             self._state.unblock("gap")
-        log.info("partitions_started", partitions=sorted(f"{tp.topic}/{tp.partition}@{place}" for tp, place in places.items()))
+        started = sorted(f"{tp.topic}/{tp.partition}@{place}" for tp, place in places.items())
+        log.info("partitions_started", partitions=started)
+
+    async def _poll_around_undecodable(self) -> Batch:
+        """The records before one that aiokafka cannot decode (a header name that is not UTF-8), then its stand-in.
+
+        The error names no partition, and the records of others that were taken out for the same answer are lost with
+        it: so every partition is read again from its position, on its own, with ever fewer records.
+        """
+        batch: Batch = {}
+        for tp, position in self._positions.items():
+            self._consumer.seek(tp, position)
+        for tp, position in list(self._positions.items()):
+            limit = self._settings.batch_records
+            while tp not in batch and (self._consumer.highwater(tp) or position + 1) > position:
+                try:
+                    found = await self._consumer.getmany(
+                        tp, timeout_ms=self._settings.poll_wait_ms, max_records=limit
+                    )
+                    batch[tp] = found.get(tp, [])
+                except UnicodeDecodeError:
+                    if limit == 1:
+                        # Past the markers before it, which no public call tells.
+                        offset = self._consumer._fetcher._records[tp]._partition_records.next_fetch_offset
+                        self._consumer.seek(tp, offset + 1)
+                        batch[tp] = [stand_in(tp, offset)]
+                    limit = max(1, limit // 2)
+        return {tp: records for tp, records in batch.items() if records}
 
     def _note_lag(self) -> None:
         for tp, position in self._positions.items():

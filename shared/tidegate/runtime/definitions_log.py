@@ -85,8 +85,8 @@ async def definitions_log(bootstrap: str) -> AsyncIterator[DefinitionsLog]:
         isolation_level="read_committed",
         fetch_max_wait_ms=50,
     )
-    await consumer.start()
     try:
+        await consumer.start()
         # Listed first, since asking for a topic by name creates it on some brokers.
         if DEFINITIONS not in await consumer.topics():
             raise NotInstalledError("this Kafka has no topic `definitions`: run `tidegate topics create`")

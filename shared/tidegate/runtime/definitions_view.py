@@ -15,6 +15,7 @@ from tidegate.contracts.topics import DEFINITIONS
 from tidegate.core.errors import TidegateError
 from tidegate.core.plain import from_plain
 from tidegate.definitions import Asset, Job
+from tidegate.runtime.patience import patient
 
 log = structlog.get_logger()
 
@@ -151,6 +152,7 @@ async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
         isolation_level="read_committed",
         fetch_max_wait_ms=100,
     )
+    patient(consumer)
     await consumer.start()
     try:
         consumer.assign([_PARTITION])

@@ -1,4 +1,4 @@
-"""Making a Kafka cluster ready for Tidegate: the topics, and the one record of the counts that state depends on (E3)."""
+"""Making a Kafka ready for Tidegate: the topics, and the one record of the counts that state depends on (E3)."""
 
 import asyncio
 import secrets
@@ -51,9 +51,7 @@ async def install(bootstrap: str, wanted: Installation, replication: int = 1) ->
     return Installed(wanted, tuple(created), is_new)
 
 
-async def create_and_wait(
-    admin: AIOKafkaAdminClient, topics: Sequence[Topic], replication: int
-) -> list[str]:
+async def create_and_wait(admin: AIOKafkaAdminClient, topics: Sequence[Topic], replication: int) -> list[str]:
     """Create what is missing and return once the broker lists it, which it may do a moment later."""
     created = await create_topics(admin, topics, replication)
     async with asyncio.timeout(_LISTED_DEADLINE_S):
@@ -80,6 +78,11 @@ def command_topics(log: DefinitionsLog, partitions: int) -> Sequence[Topic]:
     return [found[name] for name in sorted(found)]
 
 
+async def partition_counts(admin: AIOKafkaAdminClient) -> dict[str, int]:
+    """How many partitions every topic has; all are described, since naming one may create it."""
+    return {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+
+
 async def replication_of(admin: AIOKafkaAdminClient) -> int:
     """How many copies the installation's topics have; new ones get as many."""
     for topic in await admin.describe_topics():  # all: naming one may create it
@@ -91,6 +94,6 @@ async def replication_of(admin: AIOKafkaAdminClient) -> int:
 def _compare(recorded: Installation | None, wanted: Installation) -> None:
     if recorded is not None and recorded != wanted:
         raise InstallationMismatchError(
-            f"this Kafka holds an installation with {recorded.partitions} partitions and {recorded.shards} shards, which"
+            f"this Kafka is installed with {recorded.partitions} partitions and {recorded.shards} shards, which"
             f" state depends on: {wanted.partitions} and {wanted.shards} cannot take their place"
         )

@@ -1,7 +1,9 @@
 """`tidegate status`: how far every service is behind, and how much is waiting."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -16,13 +18,15 @@ from tidegate.contracts.topics import (
     RUN_REQUESTS,
 )
 from tidegate.runtime.definitions_log import DefinitionsLog
-from tidegate.runtime.installing import command_topics
+from tidegate.runtime.installing import command_topics, partition_counts
 from tidegate.runtime.pending import count_open
+
+_LOOK_DEADLINE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How many records of a topic a consumer group has not committed yet."""
+    """How many records of a topic a consumer group has not committed yet; markers among them are counted."""
 
     group: str
     topic: str
@@ -50,11 +54,11 @@ class Overview:
 async def overview(
     bootstrap: str, redis: Redis, namespace: str, log: DefinitionsLog, admin: AIOKafkaAdminClient
 ) -> Overview:
-    """What is there now. Records count transaction markers too, so a lag may be some larger than what is to do."""
+    """What is there now."""
     installation = log.installed()
-    existing = set(await admin.list_topics())
+    counts = await partition_counts(admin)
     event_topics = sorted(
-        name for name in existing if name == ASSET_EVENTS or name.startswith(ASSET_EVENTS + ".")
+        name for name in counts if name == ASSET_EVENTS or name.startswith(ASSET_EVENTS + ".")
     )
     read_by = {
         f"{namespace}-ingest": [name for name in event_topics if name != REJECTED],
@@ -64,7 +68,7 @@ async def overview(
     }
     commands = [topic.name for topic in command_topics(log, installation.partitions)]
     workers = await _worker_groups(admin, set(read_by))
-    lags = await _lags(bootstrap, admin, existing, read_by, workers, commands)
+    lags = await _lags(bootstrap, admin, counts, read_by, workers, commands)
     jobs = log.of_kind("job")
     waiting = await count_open(redis, namespace, installation.shards, sorted(jobs))
     return Overview(
@@ -82,36 +86,60 @@ async def _worker_groups(admin: AIOKafkaAdminClient, services: set[str]) -> list
 async def _lags(
     bootstrap: str,
     admin: AIOKafkaAdminClient,
-    existing: set[str],
-    read_by: dict[str, list[str]],
+    counts: Mapping[str, int],
+    read_by: Mapping[str, Sequence[str]],
     workers: Sequence[str],
     commands: Sequence[str],
 ) -> tuple[Lag, ...]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, client_id="tidegate-status", enable_auto_commit=False)
-    await consumer.start()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        client_id="tidegate-status",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        fetch_max_wait_ms=50,
+        max_partition_fetch_bytes=64 * 1024,
+    )
     try:
-        await consumer.topics()
-        wanted = {name for names in (*read_by.values(), commands) for name in names} & existing
+        await consumer.start()
+        wanted = {name for names in (*read_by.values(), commands) for name in names} & counts.keys()
         partitions = [
-            TopicPartition(name, number) for name in wanted for number in consumer.partitions_for_topic(name) or ()
+            TopicPartition(name, number) for name in sorted(wanted) for number in range(counts[name])
         ]
         ends = await consumer.end_offsets(partitions)
         beginnings = await consumer.beginning_offsets(partitions)
+        found = []
+        for group in (*read_by, *workers):
+            stored = (await admin.list_consumer_group_offsets(group)).items()
+            committed = {tp: each.offset for tp, each in stored if each.offset >= 0}
+            for name in read_by.get(group, commands):
+                mine = [tp for tp in partitions if tp.topic == name]
+                known = committed.keys() & set(mine)
+                if not mine or not (known or group in read_by):
+                    continue
+                behind = {tp: start for tp in mine if (start := committed.get(tp, beginnings[tp])) < ends[tp]}
+                lag = await _records_left(consumer, behind, ends)
+                found.append(Lag(group, name, len(mine), lag, bool(known)))
+        return tuple(found)
     finally:
         await consumer.stop()
-    found = []
-    for group in (*read_by, *workers):
-        is_service = group in read_by
-        committed = {
-            tp: each.offset for tp, each in (await admin.list_consumer_group_offsets(group)).items() if each.offset >= 0
-        }
-        for name in read_by.get(group, commands):
-            mine = [tp for tp in partitions if tp.topic == name]
-            known = [tp for tp in mine if tp in committed]
-            if not mine or not (known or is_service):
-                continue
-            lag = sum(max(0, ends[tp] - committed.get(tp, beginnings[tp])) for tp in mine)
-            found.append(Lag(group, name, len(mine), lag, bool(known)))
-    return tuple(found)
 
 
+async def _records_left(
+    consumer: AIOKafkaConsumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> int:
+    """Offsets from the first record at or after each start to the end: what ends in markers is not behind."""
+    if not starts:
+        return 0
+    consumer.assign(list(starts))
+    for tp, start in starts.items():
+        consumer.seek(tp, start)
+    firsts: dict[TopicPartition, int] = {}
+    left = set(starts)
+    deadline = monotonic() + _LOOK_DEADLINE_S
+    while left and monotonic() < deadline:
+        for tp, records in (await consumer.getmany(*left, timeout_ms=100)).items():
+            firsts[tp] = records[0].offset
+        left = {tp for tp in left - firsts.keys() if await consumer.position(tp) < ends[tp]}
+    firsts.update({tp: starts[tp] for tp in left})
+    return sum(ends[tp] - first for tp, first in firsts.items())

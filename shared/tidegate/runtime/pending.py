@@ -53,9 +53,7 @@ class PendingRounds:
     total: int
 
 
-async def count_open(
-    redis: Redis, namespace: str, shards: int, jobs: Collection[str]
-) -> dict[str, int]:
+async def count_open(redis: Redis, namespace: str, shards: int, jobs: Collection[str]) -> dict[str, int]:
     """How many rounds of each job are filling."""
     names = list(jobs)
     async with redis.pipeline(transaction=False) as pipeline:
@@ -109,7 +107,7 @@ async def _describe(
     assets = []
     for index, asset in enumerate(ref.assets):
         members, arrived = names.get(index), present.get(index, set())
-        size, needed = map(int, needs[index].split()) if needs[index] else (0, 0)
+        size, needed = map(int, str(need).split()) if (need := needs[index]) else (0, 0)
         if not size:
             size = len(members) if members else 1
             needed = _needed(defined.job, index, size) if defined else size
@@ -121,7 +119,7 @@ async def _describe(
 
 
 def _member_names(job: Job, key: str) -> Mapping[int, tuple[str, ...]]:
-    """By asset index the names of the window's members: upstream keys of a rollup, else the asset's own name."""
+    """By asset index the names of the window's members: keys of a rollup, else the asset's own name."""
     if not isinstance(schedule := job.schedule, PartitionedAssetTimetable):
         return {}
     names: dict[int, tuple[str, ...]] = {}

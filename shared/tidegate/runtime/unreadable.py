@@ -1,4 +1,6 @@
-"""Records on our own topics that cannot be read: audited and passed, never in the way (protocol.md E5)."""
+"""Records that cannot be read: audited and passed, never in the way (protocol.md E5)."""
+
+from typing import Final
 
 from aiokafka import ConsumerRecord, TopicPartition
 
@@ -6,7 +8,9 @@ from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
 from tidegate.contracts.rejected import base64_text
 
 
-def unreadable_record(service: str, tp: TopicPartition, record: ConsumerRecord, error: Exception) -> AuditEntry:
+def unreadable_record(
+    service: str, tp: TopicPartition, record: ConsumerRecord, error: Exception
+) -> AuditEntry:
     """The audit entry of a poison record, with where it is and its first KiB."""
     position = f"{tp.topic}/{tp.partition}@{record.offset}"
     return AuditEntry(
@@ -18,3 +22,15 @@ def unreadable_record(service: str, tp: TopicPartition, record: ConsumerRecord, 
         position=position,
         details={"size": len(record.value or b""), "head_base64": base64_text((record.value or b"")[:1024])},
     )
+
+
+_STAND_IN: Final = -2  # as the size of a value, which is -1 where there is none
+
+
+def stand_in(tp: TopicPartition, offset: int) -> ConsumerRecord:
+    """Takes the place of a record that the Kafka client cannot decode; has neither key, value nor time."""
+    return ConsumerRecord(tp.topic, tp.partition, offset, 0, 0, None, None, None, -1, _STAND_IN, ())
+
+
+def is_stand_in(record: ConsumerRecord) -> bool:
+    return bool(record.serialized_value_size == _STAND_IN)
