@@ -1,0 +1,3 @@
+from tidegate.cli.app import main
+
+main()

@@ -1,0 +1,45 @@
+"""`tidegate apply`: publish what a file declares."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
+from tidegate.cli.output import make_console, make_table
+from tidegate.definitions import Definitions, load_definitions
+from tidegate.runtime.applying import Applied, apply_definitions
+
+
+def apply(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="A .py file with declarations, or their plain form as .json."),
+    ] = None,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option("--delete", metavar="JOB", help="Delete this job first; may be repeated."),
+    ] = None,
+    kafka: KafkaOption = DEFAULT_KAFKA,
+) -> None:
+    """Check the jobs and assets of FILE, publish those that are new or changed, and wait until they can be read."""
+    if file is None and not delete:
+        raise typer.BadParameter("give a FILE, or a job to --delete")
+    definitions = load_definitions(file) if file is not None else Definitions(())
+    show(asyncio.run(apply_definitions(kafka, definitions, delete or ())), make_console())
+
+
+def show(applied: Applied, console: Console) -> None:
+    """What became of every definition, then the warnings."""
+    table = make_table("kind", "id", "what", "revision")
+    for change in applied.changes:
+        revision = "" if change.revision is None else str(change.revision)
+        table.add_row(change.kind, escape(change.id), change.what, revision)
+    console.print(table)
+    for name in applied.topics:
+        console.print(f"created topic {escape(name)}")
+    for warning in applied.warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")

@@ -1,0 +1,22 @@
+"""How commands print tables: nothing is cut off, and nothing is wrapped where the output goes to a file or a pipe."""
+
+import sys
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+_PIPED_WIDTH: Final = 1000
+
+
+def make_console() -> Console:
+    is_terminal = sys.stdout.isatty()
+    return Console(highlight=False, width=None if is_terminal else _PIPED_WIDTH, soft_wrap=False)
+
+
+def make_table(*columns: str) -> Table:
+    """A table whose cells go on in the next line where they are too long."""
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -1,0 +1,86 @@
+"""`tidegate pending`: what a job is still waiting for."""
+
+import asyncio
+import json
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from tidegate.cli.options import (
+    DEFAULT_KAFKA,
+    DEFAULT_NAMESPACE,
+    DEFAULT_REDIS,
+    KafkaOption,
+    NamespaceOption,
+    RedisOption,
+)
+from tidegate.cli.output import make_console, make_table
+from tidegate.core.errors import DefinitionError
+from tidegate.runtime.definitions_view import definitions_view
+from tidegate.runtime.pending import PendingAsset, PendingRounds, pending_rounds
+from tidegate.runtime.redis import connect_redis
+
+_NAMES_SHOWN: Final = 6
+
+
+def pending(
+    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    limit: Annotated[int, typer.Option(min=1, help="Show at most so many windows.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    redis: RedisOption = DEFAULT_REDIS,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """List the windows of JOB that are still filling: n of m, and the missing members by name."""
+    found = asyncio.run(_read(kafka, redis, namespace, job, limit))
+    if as_json:
+        typer.echo(json.dumps(asdict(found), default=_iso, indent=2))
+    else:
+        _show(found, job, make_console())
+
+
+async def _read(kafka: str, redis_url: str, namespace: str, job: str, limit: int) -> PendingRounds:
+    async with definitions_view(kafka) as view, connect_redis(redis_url) as redis:
+        if view.job(job) is None:
+            known = ", ".join(map(repr, view.jobs())) or "none"
+            raise DefinitionError(f"job {job!r} is not defined (defined: {known})")
+        assert view.installation is not None
+        return await pending_rounds(redis, namespace, view.installation.shards, view, job, limit)
+
+
+def _show(found: PendingRounds, job: str, console: Console) -> None:
+    if not found.total:
+        console.print(f"{job}: no window is waiting", markup=False)
+        return
+    table = make_table("key", "asset", "arrived", "missing", "opened")
+    for each in found.rounds:
+        for number, asset in enumerate(each.assets):
+            first = number == 0
+            table.add_row(
+                escape(each.key) if first else "",
+                escape(asset.asset),
+                _progress(asset),
+                escape(_names(asset.missing)),
+                f"{each.opened_at:%Y-%m-%d %H:%M:%S}Z" if first else "",
+            )
+    console.print(table)
+    console.print(f"{job}: {len(found.rounds)} of {found.total} windows", markup=False)
+
+
+def _progress(asset: PendingAsset) -> str:
+    needed = "" if asset.needed == asset.expected else f", needs {asset.needed}"
+    return f"{asset.arrived}/{asset.expected}{needed}"
+
+
+def _names(missing: tuple[str, ...]) -> str:
+    more = len(missing) - _NAMES_SHOWN
+    return ", ".join(missing[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _iso(value: object) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat()

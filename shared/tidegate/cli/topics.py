@@ -1,0 +1,44 @@
+"""`tidegate topics`: make Kafka's topics, and hold them against their declarations."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
+from tidegate.contracts.definitions import Installation
+from tidegate.runtime.installing import install, mismatches
+
+app = typer.Typer(no_args_is_help=True, help="Create and check Tidegate's topics.")
+
+
+@app.command("create")
+def create(
+    partitions: Annotated[
+        int, typer.Option(min=1, max=1024, help="Partitions of every keyed topic; fixed for life.")
+    ] = 4,
+    shards: Annotated[
+        int, typer.Option(min=1, max=256, help="Parts of the state in Redis; fixed for life.")
+    ] = 16,
+    replication: Annotated[int, typer.Option(min=1, help="Copies of every partition.")] = 1,
+    kafka: KafkaOption = DEFAULT_KAFKA,
+) -> None:
+    """Create the topics that are missing and record the counts; refuses other counts than those recorded."""
+    installed = asyncio.run(install(kafka, Installation(partitions=partitions, shards=shards), replication))
+    for name in installed.created:
+        typer.echo(f"created {name}")
+    counts = f"{installed.installation.partitions} partitions, {installed.installation.shards} shards"
+    typer.echo(f"installed: {counts}" if installed.is_new else f"already installed: {counts}")
+
+
+@app.command("check")
+def check(kafka: KafkaOption = DEFAULT_KAFKA) -> None:
+    """Print every way in which the topics differ from what they must be; exit code 1 if there is any."""
+    installation, found = asyncio.run(mismatches(kafka))
+    for mismatch in found:
+        typer.echo(str(mismatch))
+    if found:
+        raise typer.Exit(1)
+    typer.echo(
+        f"every topic is as declared: {installation.partitions} partitions, {installation.shards} shards"
+    )
