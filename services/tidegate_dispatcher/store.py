@@ -1,6 +1,6 @@
 """The states of runs in Redis: a fold of the `runs` topic, by compare-and-set on its offset (protocol.md T3)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from redis.asyncio import Redis
@@ -73,5 +73,5 @@ class RunStore:
 
     async def oldest(self, before: int, limit: int = 500) -> list[Run]:
         """Up to `limit` runs that were sent before an instant, oldest first."""
-        run_ids: Iterable[str] = await self._redis.zrangebyscore(self._sent, "-inf", f"({before}", start=0, num=limit)
-        return list((await self.read(list(run_ids))).runs.values())
+        run_ids = await self._redis.zrangebyscore(self._sent, "-inf", f"({before}", start=0, num=limit)
+        return list((await self.read([str(run_id) for run_id in run_ids])).runs.values())

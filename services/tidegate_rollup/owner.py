@@ -7,6 +7,7 @@ it was.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 import structlog
@@ -125,6 +126,8 @@ class PartitionOwner:
             # Before anything is folded, so that state without a committed offset always means that one was lost (R3).
             await self.consumer.commit(fresh)
         self._committed = {tp.partition: position for tp, position in {**fresh, **committed, **passed}.items()}
+        unread = {tp.partition for tp, place in places.items() if isinstance(place, Gap)}
+        self._outbox = {place: outbox for place, outbox in self._outbox.items() if place[0] not in unread}
         return places
 
     def _place(
@@ -186,8 +189,11 @@ class PartitionOwner:
         """Move shards without records to the position: a lost or rolled back one shows itself by it."""
         for tp in self.consumer.started:
             position = self.consumer.position(tp)
-            shards = self._shards(tp)
-            idle = [(s, b, []) for s in shards if (b := self._believed[s]) is None or b <= position]
+            idle: list[tuple[int, int | None, Sequence[Entry]]] = [
+                (shard, believed, ())
+                for shard in self._shards(tp)
+                if (believed := self._believed[shard]) is None or believed <= position
+            ]
             if idle and not await self._call(tp, position, self._times.get(tp.partition, 0), idle):
                 return
 
@@ -211,26 +217,37 @@ class PartitionOwner:
 
     async def _send(self, audit: list[AuditEntry]) -> None:
         """Send what is in the outboxes, wait for the acknowledgements, then take it out."""
-        outgoing: list[Outgoing] = []
         sending = {place: list(outbox) for place, outbox in self._outbox.items() if outbox}
+        outgoing: list[Outgoing] = []
         for (partition, shard), outbox in sending.items():
-            requests: dict[int, list[RunRequest]] = {}
-            for each in outbox:
-                if "audit" in each.payload:
-                    audit.append(audit_entry(each, partition))
-                    continue
-                request, conflict = run_request(each)
-                audit += [conflict] if conflict else []
-                requests.setdefault(partition_of(request.job, self._counts.partitions), []).append(request)
+            requests, noted = self._written_out(partition, outbox)
+            audit = [*audit, *noted]
             log_of = source_of(TopicPartition(CONTRIBUTIONS, partition), self._committed[partition].incarnation)
-            source = f"{log_of}#{shard}"
+            encode = partial(_encode, f"{log_of}#{shard}")
             for target, some in requests.items():
+                outgoing += (Outgoing(RUN_REQUESTS, target, None, raw) for raw in pack(some, encode))
                 metrics.ROUNDS_FIRED.inc(len(some))
-                for raw in pack(some, lambda part, source=source: RunRequestBatch(source=source, requests=tuple(part)).to_bytes()):
-                    outgoing.append(Outgoing(RUN_REQUESTS, target, None, raw))
-        outgoing += audit_records(audit, self._counts.partitions)
-        await send_all(self._producer, outgoing)
+        await send_all(self._producer, outgoing + audit_records(audit, self._counts.partitions))
         if sending:
             await self._store.confirm([(partition, shard, sent) for (partition, shard), sent in sending.items()])
         for place, sent in sending.items():
             del self._outbox[place][: len(sent)]
+
+    def _written_out(
+        self, partition: int, outbox: Sequence[Pending]
+    ) -> tuple[dict[int, list[RunRequest]], list[AuditEntry]]:
+        """The run requests of an outbox by the partition of their job, and the audit entries."""
+        requests: dict[int, list[RunRequest]] = {}
+        audit: list[AuditEntry] = []
+        for each in outbox:
+            if "audit" in each.payload:
+                audit.append(audit_entry(each, partition))
+                continue
+            request, conflict = run_request(each)
+            audit += [conflict] if conflict else []
+            requests.setdefault(partition_of(request.job, self._counts.partitions), []).append(request)
+        return requests, audit
+
+
+def _encode(source: str, requests: Sequence[RunRequest]) -> bytes:
+    return RunRequestBatch(source=source, requests=tuple(requests)).to_bytes()

@@ -16,6 +16,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.plain import from_plain
 from tidegate.definitions import Asset, Job
 from tidegate.runtime.patience import patient
+from tidegate.runtime.topic_admin import admin_client
 
 log = structlog.get_logger()
 
@@ -143,6 +144,9 @@ def assets_of(job: Job) -> list[Asset]:
 @asynccontextmanager
 async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
     """A view that has been read to the end, and follows. Raises NotInstalledError without an installation record."""
+    async with admin_client(bootstrap) as admin:
+        if DEFINITIONS not in await admin.list_topics():  # asking for it by name could create it, with other settings
+            raise NotInstalledError("topic `definitions` does not exist: run `tidegate topics create`")
     view = DefinitionsView()
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
