@@ -99,11 +99,11 @@ class _Part:
 
 def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
     """The names of the rounds that `entries` touch, and the batch as apply.lua takes it."""
-    rounds: dict[tuple[str, str], int] = {}
+    rounds: dict[str, int] = {}
     jobs: dict[JobRef, int] = {}
     sources: dict[str, _Source] = {}
     parts: list[_Part] = []
-    latest: dict[tuple[str, str], _Part] = {}
+    latest: dict[str, _Part] = {}
     repeats = 0
     for entry in entries:
         job, each = entry.job, entry.contribution
@@ -115,7 +115,7 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
         else:
             repeats += 1
             continue
-        name = (job.id, each.key)
+        name = round_name(job.id, job.incarnation, each.key)
         number = jobs.setdefault(job, len(jobs) + 1)
         part = latest.get(name)
         if part is None or part.job != number or len(part.entries) == ENTRIES_PER_PART:
@@ -140,7 +140,7 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
                 key_end,
             )
         )
-    names = [round_name(*name) for name in rounds]
+    names = list(rounds)
     batch = {
         "repeats": repeats,
         "sources": [(name, *source.lowest, *source.highest) for name, source in sources.items()],

@@ -53,6 +53,7 @@ def transition_between(before: datetime, after: datetime, zone: ZoneInfo) -> dat
 
     The caller knows that exactly one change lies there. Transitions of the IANA database fall on whole seconds.
     """
+    before, after = before.replace(microsecond=0), after.replace(microsecond=0)
     offset = after.astimezone(zone).utcoffset()
     while after - before > _SECOND:
         middle = before + timedelta(seconds=(after - before) // _SECOND // 2)
