@@ -1,7 +1,6 @@
 """The dispatcher process: settings, connections, the loop; nothing else."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from time import monotonic, time
 
@@ -39,7 +38,12 @@ class Dispatcher:
     """The partitions that the group gave to this process."""
 
     def __init__(
-        self, settings: Settings, state: ServiceState, view: DefinitionsView, admin: AIOKafkaAdminClient, redis: Redis
+        self,
+        settings: Settings,
+        state: ServiceState,
+        view: DefinitionsView,
+        admin: AIOKafkaAdminClient,
+        redis: Redis,
     ) -> None:
         assert view.installation is not None
         self._settings, self._view, self._admin, self._redis = settings, view, admin, redis
@@ -93,7 +97,9 @@ class Dispatcher:
             self.consumer, self._admin, self._redis, self._settings, self._group, partitions, lost
         )
         self._highs = {
-            tp.partition: Highs(position.highs) for tp, position in self._positions.items() if tp.topic == RUN_REQUESTS
+            tp.partition: Highs(position.highs)
+            for tp, position in self._positions.items()
+            if tp.topic == RUN_REQUESTS
         }
         await asyncio.gather(*(owned.catch_up() for owned in self._owned.values()))
         return places
@@ -105,12 +111,16 @@ class Dispatcher:
         """
         committed = await committed_positions(self._admin, self._group, partitions)
         new = [tp for tp in partitions if tp not in committed]
-        with_runs = {number for number in {tp.partition for tp in new} if await self._owned[number].has_runs()}
+        with_runs = {
+            number for number in {tp.partition for tp in new} if await self._owned[number].has_runs()
+        }
         first = [tp for tp in new if tp.partition not in with_runs]
         if first:
             bounds = await self.consumer.bounds(first)
             await self.consumer.commit({tp: Position(bounds[tp][0]) for tp in first})
-        reason = f"`runs` holds runs, but group {self._group!r} has no committed offset: it expired or was deleted"
+        reason = (
+            f"`runs` holds runs, but group {self._group!r} has no committed offset: it expired or was deleted"
+        )
         return {tp: reason for tp in new if tp.partition in with_runs}
 
     async def _process(self, number: int, polled: Batch) -> None:
@@ -175,7 +185,9 @@ class Dispatcher:
         horizon_ms = self._settings.dedupe_horizon_s * 1000
         logs = [TopicPartition(CONTRIBUTIONS, number) for number in range(self._partitions)]
         positions = await committed_positions(self._admin, f"{self._settings.namespace}-rollup", logs)
-        acknowledged = {source_of(tp, position.incarnation): position.offset for tp, position in positions.items()}
+        acknowledged = {
+            source_of(tp, position.incarnation): position.offset for tp, position in positions.items()
+        }
         for number, owned in self._owned.items():
             gone = forgettable(await owned.expired(now - horizon_ms), horizon_ms, now, acknowledged)
             if gone:

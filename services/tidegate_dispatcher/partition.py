@@ -102,7 +102,9 @@ class DispatcherPartition:
         known = await self._store.read(run_ids)
         while known.next_offset != self._believed:
             metrics.STATE_MISMATCHES.inc()
-            log.warning("runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset)
+            log.warning(
+                "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
+            )
             await self.catch_up()
             known = await self._store.read(run_ids)
         return known

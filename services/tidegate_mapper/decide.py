@@ -41,7 +41,8 @@ class Route:
         """Where `key` counts; remembered, since keys repeat. Raises whatever the mapper raises."""
         if (known := self._cache.get(key)) is None:
             known = tuple(
-                Target(placement, self._decoded(validate_key(placement.key))) for placement in self.mapper.placements(key)
+                Target(placement, self._decoded(validate_key(placement.key)))
+                for placement in self.mapper.placements(key)
             )
             if len(self._cache) >= _CACHED_KEYS:
                 self._cache.clear()
@@ -92,7 +93,9 @@ def map_event(event: AcceptedEvent, routes: Plan, position: str) -> tuple[list[M
     """Every contribution of an event, in an order that depends on nothing else, and what could not be mapped."""
     mapped: list[Mapped] = []
     audit: list[AuditEntry] = []
-    member = MemberEvent(event.partition_key, event.id, event.source, event.at, event.partition_date, event.extra)
+    member = MemberEvent(
+        event.partition_key, event.id, event.source, event.at, event.partition_date, event.extra
+    )
     for route in routes.get(event.asset, ()):
         if event.partition_key is None:
             reason = f"the event has no partition_key, which job {route.job.id!r} is scheduled on"

@@ -119,7 +119,9 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
         number = jobs.setdefault(job, len(jobs) + 1)
         part = latest.get(name)
         if part is None or part.job != number or len(part.entries) == ENTRIES_PER_PART:
-            part = latest[name] = _Part(rounds.setdefault(name, len(rounds) + 1), number, each.key, _fields_of(job))
+            part = latest[name] = _Part(
+                rounds.setdefault(name, len(rounds) + 1), number, each.key, _fields_of(job)
+            )
             parts.append(part)
         event, key_end = _stored(entry)
         part.entries.append(
@@ -146,7 +148,8 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
         "sources": [(name, *source.lowest, *source.highest) for name, source in sources.items()],
         "jobs": [_json(job) for job in jobs],
         "parts": [
-            (part.round, names[part.round - 1], _json(part.key), part.job, part.fields, part.entries) for part in parts
+            (part.round, names[part.round - 1], _json(part.key), part.job, part.fields, part.entries)
+            for part in parts
         ],
     }
     return names, _json(batch)
@@ -249,7 +252,9 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
     fired = _fired_round(each.round)
     stored = fired.events
     dates = [ContributedDate(from_ms(date), True) for date in fired.dates]
-    dates += [ContributedDate(from_ms(event.carried), False) for _, _, event in stored if event.carried is not None]
+    dates += [
+        ContributedDate(from_ms(event.carried), False) for _, _, event in stored if event.carried is not None
+    ]
     resolved = resolve_partition_date(dates)
     request = RunRequest(
         offset=each.offset,
@@ -315,7 +320,9 @@ _MESSAGES: Mapping[AuditKind, Callable[[StoredEvent, StoredEvent | None], str]] 
     AuditKind.MEMBER_RERUN: lambda event, other: (
         f"event {event.id!r} repeats a member of a round that has fired; it starts no run (rerun policy: ignore)"
     ),
-    AuditKind.MEMBER_LATE: lambda event, other: f"event {event.id!r} came after its round had fired without it",
+    AuditKind.MEMBER_LATE: lambda event, other: (
+        f"event {event.id!r} came after its round had fired without it"
+    ),
 }
 
 

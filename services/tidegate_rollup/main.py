@@ -2,7 +2,6 @@
 
 import structlog
 
-from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.producer import acknowledged_producer
 from tidegate.runtime.redis import connect_redis

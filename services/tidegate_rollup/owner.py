@@ -32,7 +32,16 @@ from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import recreated
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.unreadable import unreadable_record
-from tidegate_rollup.decide import SERVICE, Entry, Pending, audit_entry, by_shard, chunks, entries_of, run_request
+from tidegate_rollup.decide import (
+    SERVICE,
+    Entry,
+    Pending,
+    audit_entry,
+    by_shard,
+    chunks,
+    entries_of,
+    run_request,
+)
 from tidegate_rollup.store import Applied, RoundStore
 
 log = structlog.get_logger()
@@ -86,7 +95,12 @@ class PartitionOwner:
         self._committed_at = monotonic()
         positions: dict[TopicPartition, Position] = {}
         for tp in self.consumer.started:
-            waiting = [each.offset for (p, _), outbox in self._outbox.items() if p == tp.partition for each in outbox[:1]]
+            waiting = [
+                each.offset
+                for (p, _), outbox in self._outbox.items()
+                if p == tp.partition
+                for each in outbox[:1]
+            ]
             offset = min([self.consumer.position(tp), *waiting])
             if offset > self._committed[tp.partition].offset:
                 positions[tp] = replace(self._committed[tp.partition], offset=offset)
@@ -105,13 +119,17 @@ class PartitionOwner:
             for shard, reply in replies.items():
                 self._believed[shard] = reply.next_offset
                 self._outbox[tp.partition, shard] = reply.outbox
-            known = [(reply.next_offset, reply.at) for reply in replies.values() if reply.next_offset is not None]
+            known = [
+                (reply.next_offset, reply.at) for reply in replies.values() if reply.next_offset is not None
+            ]
             if len(known) == len(replies):
                 stored[tp] = Position(*min(known))
             places[tp] = self._place(tp, tp in committed, bool(known), stored.get(tp), *bounds[tp])
         whole = {tp: position for tp, position in stored.items() if not isinstance(places[tp], Gap)}
         for tp in await recreated(self._settings.kafka, whole):
-            places[tp] = Gap("the topic was created again: its last record is another one", bounds[tp][0], recreated=True)
+            places[tp] = Gap(
+                "the topic was created again: its last record is another one", bounds[tp][0], recreated=True
+            )
         gaps = {
             tp: (place, committed.get(tp, Position(bounds[tp][0])))
             for tp, place in places.items()
@@ -121,22 +139,34 @@ class PartitionOwner:
         for tp, position in passed.items():
             await self._move(tp, position.offset)
             places[tp] = position.offset
-        fresh = {tp: Position(place) for tp, place in places.items() if isinstance(place, int) and tp not in committed}
+        fresh = {
+            tp: Position(place)
+            for tp, place in places.items()
+            if isinstance(place, int) and tp not in committed
+        }
         if fresh:
             # Before anything is folded, so that state without a committed offset always means that one was lost (R3).
             await self.consumer.commit(fresh)
-        self._committed = {tp.partition: position for tp, position in {**fresh, **committed, **passed}.items()}
+        self._committed = {
+            tp.partition: position for tp, position in {**fresh, **committed, **passed}.items()
+        }
         unread = {tp.partition for tp, place in places.items() if isinstance(place, Gap)}
         self._outbox = {place: outbox for place, outbox in self._outbox.items() if place[0] not in unread}
         return places
 
     def _place(
-        self, tp: TopicPartition, has_committed: bool, has_state: bool, stored: Position | None, beginning: int, end: int
+        self,
+        tp: TopicPartition,
+        has_committed: bool,
+        has_state: bool,
+        stored: Position | None,
+        beginning: int,
+        end: int,
     ) -> int | Gap:
         if has_state and not has_committed:
             return Gap(
-                f"Redis holds rounds of namespace {self._settings.namespace!r} but group {self._group!r} has no committed"
-                " offset: the rounds belong to other topics, or the offset expired",
+                f"Redis holds rounds of namespace {self._settings.namespace!r} but group {self._group!r} has no"
+                " committed offset: the rounds belong to other topics, or the offset expired",
                 beginning,
             )
         if stored is None and has_committed and beginning > 0:
@@ -152,7 +182,9 @@ class PartitionOwner:
         """Set every shard of a partition to `offset`, past records that a person accepted as lost."""
         idle = [(shard, self._believed[shard], ()) for shard in self._shards(tp)]
         replies = await self._store.apply(tp.partition, offset, offset, 0, idle)
-        self._believed.update({shard: offset for shard, reply in replies.items() if isinstance(reply, Applied)})
+        self._believed.update(
+            {shard: offset for shard, reply in replies.items() if isinstance(reply, Applied)}
+        )
 
     def _shards(self, tp: TopicPartition) -> range:
         return shards_of_partition(tp.partition, self._counts.partitions, self._counts.shards)
@@ -162,7 +194,9 @@ class PartitionOwner:
         unreadable: list[AuditEntry] = []
         for record in records:
             try:
-                entries += entries_of(record.offset, record.timestamp, ContributionBatch.from_bytes(record.value or b""))
+                entries += entries_of(
+                    record.offset, record.timestamp, ContributionBatch.from_bytes(record.value or b"")
+                )
             except ValidationError as error:
                 unreadable.append(unreadable_record(SERVICE, tp, record, error))
         metrics.ENTRIES_READ.labels(tp.topic).inc(len(entries))
@@ -177,12 +211,13 @@ class PartitionOwner:
 
     async def _apply(self, tp: TopicPartition, entries: list[Entry], upto: int, at: int) -> bool:
         """Fold `entries` into their shards; False where a shard stood elsewhere, which starts the partition again."""
-        partition = tp.partition
         batches = []
         for shard, mine in by_shard(entries, self._counts.shards).items():
             believed = self._believed[shard]
             if believed is None or believed < upto:
-                batches.append((shard, believed, [each for each in mine if believed is None or each.offset >= believed]))
+                batches.append(
+                    (shard, believed, [each for each in mine if believed is None or each.offset >= believed])
+                )
         return await self._call(tp, upto, at, batches) if batches else True
 
     async def _move_idle_shards(self) -> None:
@@ -198,9 +233,15 @@ class PartitionOwner:
                 return
 
     async def _call(
-        self, tp: TopicPartition, upto: int, at: int, batches: Sequence[tuple[int, int | None, Sequence[Entry]]]
+        self,
+        tp: TopicPartition,
+        upto: int,
+        at: int,
+        batches: Sequence[tuple[int, int | None, Sequence[Entry]]],
     ) -> bool:
-        replies = await self._store.apply(tp.partition, self._committed[tp.partition].offset, upto, at, batches)
+        replies = await self._store.apply(
+            tp.partition, self._committed[tp.partition].offset, upto, at, batches
+        )
         moved = True
         for shard, reply in replies.items():
             if isinstance(reply, Applied):
@@ -209,7 +250,9 @@ class PartitionOwner:
                 metrics.REPEATS_DROPPED.labels(tp.topic).inc(reply.repeats)
             else:
                 metrics.STATE_MISMATCHES.inc()
-                log.warning("shard_elsewhere", shard=shard, believed=self._believed[shard], found=reply.next_offset)
+                log.warning(
+                    "shard_elsewhere", shard=shard, believed=self._believed[shard], found=reply.next_offset
+                )
                 moved = False
         if not moved:
             self.consumer.restart()
@@ -222,14 +265,18 @@ class PartitionOwner:
         for (partition, shard), outbox in sending.items():
             requests, noted = self._written_out(partition, outbox)
             audit = [*audit, *noted]
-            log_of = source_of(TopicPartition(CONTRIBUTIONS, partition), self._committed[partition].incarnation)
+            log_of = source_of(
+                TopicPartition(CONTRIBUTIONS, partition), self._committed[partition].incarnation
+            )
             encode = partial(_encode, f"{log_of}#{shard}")
             for target, some in requests.items():
                 outgoing += (Outgoing(RUN_REQUESTS, target, None, raw) for raw in pack(some, encode))
                 metrics.ROUNDS_FIRED.inc(len(some))
         await send_all(self._producer, outgoing + audit_records(audit, self._counts.partitions))
         if sending:
-            await self._store.confirm([(partition, shard, sent) for (partition, shard), sent in sending.items()])
+            await self._store.confirm(
+                [(partition, shard, sent) for (partition, shard), sent in sending.items()]
+            )
         for place, sent in sending.items():
             del self._outbox[place][: len(sent)]
 

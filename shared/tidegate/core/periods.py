@@ -76,7 +76,9 @@ class _DatePeriod(Period):
     def floor(self, at: datetime, zone: ZoneInfo) -> datetime:
         wall = local(at, zone)
         first = self.first_date(wall.date())
-        if wall.fold:  # clocks that went back over midnight repeat an evening: the next period has already begun
+        if (
+            wall.fold
+        ):  # clocks that went back over midnight repeat an evening: the next period has already begun
             following = first_instant(self.next_date(first), zone)
             if following <= at:
                 return following

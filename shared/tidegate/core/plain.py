@@ -48,7 +48,9 @@ class Plain:
         known = {field.name for field in fields(cls) if field.init}
         for name in data:
             if name not in known:
-                raise DefinitionError(f"{cls.__name__} has no field {name!r}: use {', '.join(sorted(known)) or 'none'}")
+                raise DefinitionError(
+                    f"{cls.__name__} has no field {name!r}: use {', '.join(sorted(known)) or 'none'}"
+                )
         try:
             return cls(**{name: from_plain(value) for name, value in data.items()})
         except TypeError as error:

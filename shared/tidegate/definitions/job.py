@@ -41,10 +41,13 @@ class Job(Plain):
         if self.schedule is not None:
             expect(self.schedule, Timetable, "Job.schedule")
         for name in ("inlets", "outlets"):
-            object.__setattr__(self, name, tuple(expect(one, Asset, f"Job.{name}") for one in getattr(self, name)))
+            object.__setattr__(
+                self, name, tuple(expect(one, Asset, f"Job.{name}") for one in getattr(self, name))
+            )
         if self.run_commands_topic is not None and not _TOPIC.fullmatch(self.run_commands_topic):
             raise DefinitionError(
-                f"Job.run_commands_topic {self.run_commands_topic!r} is no topic name: use letters, digits, '.', '_', '-'"
+                f"Job.run_commands_topic {self.run_commands_topic!r} is no topic name:"
+                " use letters, digits, '.', '_', '-'"
             )
 
     def serialize(self) -> dict[str, Any]:

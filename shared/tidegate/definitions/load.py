@@ -50,7 +50,9 @@ def check_together(jobs: tuple[Job, ...]) -> None:
     """Raises DefinitionError where two jobs have one id, or ids that Kafka's topics cannot tell apart (D26)."""
     for job_id, count in Counter(job.id for job in jobs).items():
         if count > 1:
-            raise DefinitionError(f"Job.id {job_id!r} is declared {count} times: give each job an id of its own")
+            raise DefinitionError(
+                f"Job.id {job_id!r} is declared {count} times: give each job an id of its own"
+            )
     seen: dict[str, str] = {}
     for job in jobs:
         name = job.id.replace(".", "_")

@@ -145,7 +145,9 @@ def assets_of(job: Job) -> list[Asset]:
 async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
     """A view that has been read to the end, and follows. Raises NotInstalledError without an installation record."""
     async with admin_client(bootstrap) as admin:
-        if DEFINITIONS not in await admin.list_topics():  # asking for it by name could create it, with other settings
+        if (
+            DEFINITIONS not in await admin.list_topics()
+        ):  # asking for it by name could create it, with other settings
             raise NotInstalledError("topic `definitions` does not exist: run `tidegate topics create`")
     view = DefinitionsView()
     consumer = AIOKafkaConsumer(
@@ -169,7 +171,9 @@ async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
             if follower.done():
                 follower.result()
             if view.installation is None:
-                raise NotInstalledError("`definitions` holds no installation record: run `tidegate topics create`")
+                raise NotInstalledError(
+                    "`definitions` holds no installation record: run `tidegate topics create`"
+                )
             yield view
         finally:
             follower.cancel()

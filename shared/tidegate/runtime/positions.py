@@ -93,7 +93,9 @@ def decide_start(wanted: int | None, beginning: int, end: int) -> int | Gap:
     if wanted is None:
         return beginning
     if wanted < beginning:
-        return Gap(f"records {wanted} to {beginning - 1} are gone from the log before they were read", beginning)
+        return Gap(
+            f"records {wanted} to {beginning - 1} are gone from the log before they were read", beginning
+        )
     if wanted > end:
         reason = f"offset {wanted} lies beyond the end {end}: the topic was created again or lost records"
         return Gap(reason, beginning, recreated=True)

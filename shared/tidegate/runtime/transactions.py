@@ -51,7 +51,9 @@ class PartitionTransactions:
     async def stop(self) -> None:
         """Close every producer at once; one that was fenced would go on trying."""
         for producer in self._producers:
-            with contextlib.suppress(Exception):  # nothing is lost: what was not committed is aborted by the next start
+            with contextlib.suppress(
+                Exception
+            ):  # nothing is lost: what was not committed is aborted by the next start
                 await asyncio.wait_for(producer.stop(), 2)
 
     async def commit(

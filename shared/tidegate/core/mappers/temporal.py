@@ -40,7 +40,9 @@ class TemporalMapper(PartitionMapper):
         zone_named(self.timezone)
         for name in ("input_format", "output_format"):
             if not isinstance(value := getattr(self, name), str):
-                raise DefinitionTypeError(f"{type(self).__name__}.{name} must be a strftime format, not {value!r}")
+                raise DefinitionTypeError(
+                    f"{type(self).__name__}.{name} must be a strftime format, not {value!r}"
+                )
 
     @property
     def zone(self) -> ZoneInfo:

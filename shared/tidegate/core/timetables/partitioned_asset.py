@@ -26,7 +26,11 @@ class PartitionedAssetTimetable(Timetable):
 
     def __post_init__(self) -> None:
         expect(self.assets, Condition, "PartitionedAssetTimetable.assets")
-        expect(self.default_partition_mapper, PartitionMapper, "PartitionedAssetTimetable.default_partition_mapper")
+        expect(
+            self.default_partition_mapper,
+            PartitionMapper,
+            "PartitionedAssetTimetable.default_partition_mapper",
+        )
         named = set(self.assets.leaves())
         for leaf, mapper in self.partition_mapper_config.items():
             expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
@@ -55,7 +59,10 @@ class PartitionedAssetTimetable(Timetable):
         return any(self.mapper_for(leaf).is_rollup for leaf in self.assets_in_order)
 
     def serialize(self) -> dict[str, Any]:
-        data = {"assets": plain(self.assets), "default_partition_mapper": plain(self.default_partition_mapper)}
+        data = {
+            "assets": plain(self.assets),
+            "default_partition_mapper": plain(self.default_partition_mapper),
+        }
         if self.partition_mapper_config:
             data["partition_mapper_config"] = [
                 [plain(leaf), plain(mapper)] for leaf, mapper in self.partition_mapper_config.items()
@@ -64,6 +71,10 @@ class PartitionedAssetTimetable(Timetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "PartitionedAssetTimetable":
-        config = {from_plain(leaf): from_plain(mapper) for leaf, mapper in data.get("partition_mapper_config", [])}
+        config = {
+            from_plain(leaf): from_plain(mapper) for leaf, mapper in data.get("partition_mapper_config", [])
+        }
         rest = {name: value for name, value in data.items() if name != "partition_mapper_config"}
-        return cls(**{name: from_plain(value) for name, value in rest.items()}, partition_mapper_config=config)
+        return cls(
+            **{name: from_plain(value) for name, value in rest.items()}, partition_mapper_config=config
+        )
