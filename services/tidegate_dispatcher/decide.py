@@ -123,7 +123,7 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
 
 
 def _undeliverable(request: RunRequest, topic: str, size: int, surroundings: Surroundings) -> str | None:
-    """Why a command can never be sent, None where it can (protocol.md T8)."""
+    """Why a command can never be sent, None where it can (rule T8)."""
     if request.oversize is not None or size > MAX_INTERNAL_BYTES:
         return (
             f"the events of the run have {request.oversize or size} bytes, more than a command can hold: keep large"
@@ -161,7 +161,7 @@ def _mismatch(requested: Requested, run: Run, surroundings: Surroundings) -> Aud
 
 
 def forgettable(runs: Sequence[Run], horizon_ms: int, now: int, acknowledged: Mapping[str, int]) -> list[str]:
-    """The runs whose ids need not be remembered any more (protocol.md T7).
+    """The runs whose ids need not be remembered any more (rule T7).
 
     `acknowledged` gives, by log, the offset below which the rollup never asks again.
     """

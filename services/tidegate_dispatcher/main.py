@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Collection, Mapping
 from time import monotonic, time
 
-import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from pydantic import ValidationError
@@ -27,8 +26,6 @@ from tidegate.runtime.topic_admin import admin_client, check_installation
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_dispatcher.decide import SERVICE, Requested, Surroundings, commands_topic, forgettable
 from tidegate_dispatcher.partition import DispatcherPartition
-
-log = structlog.get_logger()
 
 FORGET_EVERY_S = 30.0
 TOPICS_KNOWN_FOR_S = 30.0
@@ -71,7 +68,7 @@ class Dispatcher:
             for error in filter(None, results):
                 raise error
             metrics.BATCH_SECONDS.observe(monotonic() - began)
-        elif began - self._forgot_at > FORGET_EVERY_S:
+        if began - self._forgot_at > FORGET_EVERY_S:
             self._forgot_at = began
             await self._forget()
 
@@ -81,7 +78,7 @@ class Dispatcher:
         self._owned.clear()
 
     async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
-        """Fence, then ask for offsets, then catch up with `runs` (protocol.md T2)."""
+        """Fence, then ask for offsets, then catch up with `runs` (rule T2)."""
         await self.close()
         numbers = partition_numbers(partitions, RUN_REQUESTS)
         if numbers != partition_numbers(partitions, RUN_EVENTS):
@@ -105,19 +102,12 @@ class Dispatcher:
         return places
 
     async def _without_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """Why not to read partitions whose offsets are gone though runs exist: it could repeat runs long forgotten.
-
-        On a first start the beginnings are committed, so that later a missing offset always means a lost one.
-        """
+        """Why not to read partitions whose offsets are gone though runs exist: it could repeat runs long forgotten."""
         committed = await committed_positions(self._admin, self._group, partitions)
         new = [tp for tp in partitions if tp not in committed]
         with_runs = {
             number for number in {tp.partition for tp in new} if await self._owned[number].has_runs()
         }
-        first = [tp for tp in new if tp.partition not in with_runs]
-        if first:
-            bounds = await self.consumer.bounds(first)
-            await self.consumer.commit({tp: Position(bounds[tp][0]) for tp in first})
         reason = (
             f"`runs` holds runs, but group {self._group!r} has no committed offset: it expired or was deleted"
         )
@@ -180,7 +170,7 @@ class Dispatcher:
             self._topics_at = monotonic()
 
     async def _forget(self) -> None:
-        """Tombstones for runs past the horizon that the rollup can never ask for again (protocol.md T7)."""
+        """Tombstones for runs past the horizon that the rollup can never ask for again (rule T7)."""
         now = int(time() * 1000)
         horizon_ms = self._settings.dedupe_horizon_s * 1000
         logs = [TopicPartition(CONTRIBUTIONS, number) for number in range(self._partitions)]
@@ -189,9 +179,9 @@ class Dispatcher:
             source_of(tp, position.incarnation): position.offset for tp, position in positions.items()
         }
         for number, owned in self._owned.items():
-            gone = forgettable(await owned.expired(now - horizon_ms), horizon_ms, now, acknowledged)
-            if gone:
-                await owned.process((), (), {}, self._surroundings(number), forget=gone)
+            async for runs in owned.sent_before(now - horizon_ms):
+                if gone := forgettable(runs, horizon_ms, now, acknowledged):
+                    await owned.process((), (), {}, self._surroundings(number), forget=gone)
 
 
 async def session(settings: Settings, state: ServiceState) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from time import monotonic
 
-import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from pydantic import ValidationError
 
@@ -27,8 +26,6 @@ from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client, check_installation
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_mapper.decide import SERVICE, Mapped, Plan, batch, map_event, plan
-
-log = structlog.get_logger()
 
 
 class Mapper:

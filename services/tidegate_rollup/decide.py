@@ -304,7 +304,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
 
 
 def run_id(job: JobRef, key: str, generation: int, events: Iterable[StoredEvent]) -> str:
-    """32 hexadecimal digits made from content: a replay gives the same id, another round another (protocol.md R7)."""
+    """32 hexadecimal digits made from content: a replay gives the same id, another round another (rule R7)."""
     parts = [job.id, job.incarnation, key, str(generation)]
     parts += sorted(f"{event.source}\n{event.id}" for event in events)
     return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()

@@ -1,6 +1,6 @@
 """One process's share of the rollup: the partitions of `contributions` that it owns, and the shards they feed.
 
-What is sent follows protocol.md R1 to R3: a batch is folded into every shard it concerns, fired rounds wait in the
+What is sent follows rule R1 to R3: a batch is folded into every shard it concerns, fired rounds wait in the
 shard's outbox until their request is acknowledged, and the group's committed offset says that everything fired before
 it was.
 """

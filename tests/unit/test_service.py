@@ -76,7 +76,16 @@ def test_a_session_that_fails_is_started_again_with_the_reason_in_readiness(tmp_
 
 
 def test_a_session_that_does_not_stop_is_left_at_the_deadline(tmp_path: Path) -> None:
-    process = run_service("await asyncio.Event().wait()", tmp_path, deadline_s=0.5)
+    process = run_service(
+        """
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(600)  # stands for a connection whose end never comes
+        """,
+        tmp_path,
+        deadline_s=0.5,
+    )
     assert process.stdout is not None
     process.stdout.readline()
     os.kill(process.pid, signal.SIGTERM)

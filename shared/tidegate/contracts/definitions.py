@@ -24,7 +24,7 @@ class DefinitionRecord(Message):
 
 
 class Installation(Message):
-    """The counts that state depends on: fixed for life (protocol.md E3). Body of the one installation record."""
+    """The counts that state depends on: fixed for life (rule E3). Body of the one installation record."""
 
     partitions: Annotated[int, Field(ge=1, le=1024)] = 4
     """Partitions of every keyed topic."""

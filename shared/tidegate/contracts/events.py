@@ -114,7 +114,7 @@ class AssetUpdate(BaseModel):
 
 
 class AssetEvent(BaseModel):
-    """A CloudEvent that says that an asset was updated. Extension attributes are kept (decisions.md D15)."""
+    """A CloudEvent that says that an asset was updated. Extension attributes are kept (rule D15)."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 

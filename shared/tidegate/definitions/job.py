@@ -1,4 +1,4 @@
-"""Jobs: what consumers declare (Airflow's DAG, as far as scheduling goes; decisions.md D26, D29)."""
+"""Jobs: what consumers declare (Airflow's DAG, as far as scheduling goes; rule D26, D29)."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Job(Plain):
     """Something that runs when its schedule says so.
 
     `run_commands_topic` replaces the default `run-commands.<id>`. Assets in `outlets` are updated by every run that
-    succeeds. Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over 200 characters.
+    succeeds; naming an asset in `inlets` makes it known. Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over 200 characters.
     """
 
     id: str
@@ -40,6 +40,8 @@ class Job(Plain):
             )
         if self.schedule is not None:
             expect(self.schedule, Timetable, "Job.schedule")
+        if self.team is not None:
+            raise DefinitionError(f"Job.team {self.team!r} has no effect yet: leave it out")
         for name in ("inlets", "outlets"):
             object.__setattr__(
                 self, name, tuple(expect(one, Asset, f"Job.{name}") for one in getattr(self, name))

@@ -74,6 +74,7 @@ async def apply_definitions(
             if what is not What.UNCHANGED:
                 records.append(record)
         topics = [_commands_topic(job, partitions) for job in definitions.jobs]
+        warnings = [warning for job in definitions.jobs for warning in _warnings(job)]
         async with admin_client(bootstrap) as admin:
             created = await create_and_wait(admin, topics, await replication_of(admin))
             odd = await check_topics(admin, topics)
@@ -84,7 +85,7 @@ async def apply_definitions(
                 *(Change("job", job, What.DELETED) for job in delete if ("job", job) not in kinds),
                 *(_change(log, kind, id, what) for (kind, id), what in kinds.items()),
             ),
-            warnings=(*(warning for job in definitions.jobs for warning in _warnings(job)), *map(str, odd)),
+            warnings=(*warnings, *map(str, odd)),
             topics=tuple(created),
         )
 

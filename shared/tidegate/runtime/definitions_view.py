@@ -1,4 +1,4 @@
-"""Every service's view of `definitions`: what applied at any offset of that log (decisions.md D24, protocol.md I3)."""
+"""Every service's view of `definitions`: what applied at any offset of that log (rule D24, rule I3)."""
 
 import asyncio
 from bisect import bisect_right
@@ -47,7 +47,7 @@ class DefinitionsView:
         self._jobs: dict[str, list[tuple[int, DefinedJob | None]]] = defaultdict(list)
         self._assets: dict[str, Asset] = {}
         self._moved = asyncio.Condition()
-        self._follower: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
         self.installation: Installation | None = None
         self.next_offset = 0
         """Everything below this offset has been read."""
@@ -114,23 +114,31 @@ class DefinitionsView:
         return found
 
     async def wait_for(self, offset: int) -> None:
-        """Return when everything below `offset` has been read."""
+        """Return when everything below `offset` has been read; raises the error that ended the reading, if any."""
+        if self.next_offset >= offset:
+            return
         async with self._moved:
-            await self._moved.wait_for(lambda: self.next_offset >= offset)
+            await self._moved.wait_for(lambda: self.next_offset >= offset or self._error)
+        self.raise_if_broken()
 
     def raise_if_broken(self) -> None:
         """Pass on the error that ended the view's reading, if any: a view that stands still must end the session."""
-        if self._follower is not None and self._follower.done():
-            self._follower.result()
+        if self._error is not None:
+            raise self._error
 
     async def _follow(self, consumer: AIOKafkaConsumer) -> None:
-        while True:
-            records = await consumer.getmany(timeout_ms=500)
+        try:
+            while True:
+                records = await consumer.getmany(timeout_ms=500)
+                async with self._moved:
+                    for record in records.get(_PARTITION, ()):
+                        self.apply(record)
+                    # Markers and compacted records take offsets too.
+                    self.next_offset = max(self.next_offset, await consumer.position(_PARTITION))
+                    self._moved.notify_all()
+        except Exception as error:
             async with self._moved:
-                for record in records.get(_PARTITION, ()):
-                    self.apply(record)
-                # Markers and compacted records take offsets too.
-                self.next_offset = max(self.next_offset, await consumer.position(_PARTITION))
+                self._error = error
                 self._moved.notify_all()
 
 
@@ -145,9 +153,8 @@ def assets_of(job: Job) -> list[Asset]:
 async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
     """A view that has been read to the end, and follows. Raises NotInstalledError without an installation record."""
     async with admin_client(bootstrap) as admin:
-        if (
-            DEFINITIONS not in await admin.list_topics()
-        ):  # asking for it by name could create it, with other settings
+        # Listed, since asking for it by name could create it, with other settings.
+        if DEFINITIONS not in await admin.list_topics():
             raise NotInstalledError("topic `definitions` does not exist: run `tidegate topics create`")
     view = DefinitionsView()
     consumer = AIOKafkaConsumer(
@@ -164,12 +171,9 @@ async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
         consumer.assign([_PARTITION])
         end = (await consumer.end_offsets([_PARTITION]))[_PARTITION]
         await consumer.seek_to_beginning(_PARTITION)
-        view._follower = follower = asyncio.create_task(view._follow(consumer))
+        follower = asyncio.create_task(view._follow(consumer))
         try:
-            reached = asyncio.create_task(view.wait_for(end))
-            await asyncio.wait((follower, reached), return_when=asyncio.FIRST_COMPLETED)
-            if follower.done():
-                follower.result()
+            await view.wait_for(end)
             if view.installation is None:
                 raise NotInstalledError(
                     "`definitions` holds no installation record: run `tidegate topics create`"
@@ -177,5 +181,6 @@ async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
             yield view
         finally:
             follower.cancel()
+            await asyncio.wait((follower,))
     finally:
         await consumer.stop()

@@ -1,4 +1,4 @@
-"""Sending records that must all be acknowledged before anything else moves (protocol.md I1, E1)."""
+"""Sending records that must all be acknowledged before anything else moves (rule I1, E1)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -32,7 +32,7 @@ class Settings(BaseSettings):
         200, description="longest wait of an idle poll"
     )
     dedupe_horizon_s: Annotated[int, Field(ge=60)] = Field(
-        7 * 86_400, description="how long event ids and fired rounds are remembered (decisions.md D5)"
+        7 * 86_400, description="how long event ids and fired rounds are remembered (rule D5)"
     )
     session_timeout_ms: Annotated[int, Field(ge=1_000)] = Field(
         10_000, description="after this silence the broker gives a process's partitions to another"

@@ -1,4 +1,4 @@
-"""Creating topics and holding them against their declarations (protocol.md E3)."""
+"""Creating topics and holding them against their declarations (rule E3)."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Kafka transactions bound to one input partition (protocol.md T2, T9).
+"""Kafka transactions bound to one input partition (rule T2, T9).
 
 aiokafka has no fencing by group generation (KIP-447), so transactional ids are bound to input partitions: whoever
 owns the partition initialises all its ids first, which ends and fences whatever a predecessor had open, and only then

@@ -105,7 +105,7 @@ def encode_outlets(
     """The events of a run that succeeded; raises InvalidEventError for an extra that is no JSON or too large.
 
     Ids are made from run, asset and key, and not from the attempt, so that a run done twice publishes once
-    (protocol.md T9). The run's date belongs to the run's key only; other keys go without.
+    (rule T9). The run's date belongs to the run's key only; other keys go without.
     """
     source = f"/tidegate/jobs/{job}"
     events = []
