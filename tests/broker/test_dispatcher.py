@@ -1,4 +1,4 @@
-"""dispatcher as a process: one command for every run, whatever comes twice, is lost, or is not dead (protocol.md T)."""
+"""dispatcher as a process: one command for every run, whatever comes twice, is lost, or is not dead (docs/rules.md T)."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""rollup as a process: rounds are a fold of one log, whatever becomes of Redis or of the owner (protocol.md R)."""
+"""rollup as a process: rounds are a fold of one log, whatever becomes of Redis or of the owner (docs/rules.md R)."""
 
 import asyncio
 import signal
@@ -222,7 +222,7 @@ async def test_a_loss_is_noticed_within_seconds_when_nothing_comes_in(at: Instal
 
 async def open_rounds(redis: Redis, at: Installed) -> set[str]:
     found = [await redis.zrange(f"{at.namespace}:{{{number}}}:open", 0, -1) for number in range(SHARDS)]
-    return {str(name).removeprefix(f"{JOB}/") for names in found for name in names}
+    return {str(name).rpartition("/")[2] for names in found for name in names}
 
 
 async def test_a_redis_that_forgot_the_script_is_given_it_again(at: Installed) -> None:

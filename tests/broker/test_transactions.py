@@ -1,4 +1,4 @@
-"""Transactions bound to a partition: all or nothing, and a predecessor is fenced (protocol.md T2)."""
+"""Transactions bound to a partition: all or nothing, and a predecessor is fenced (rule T2)."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,4 +1,4 @@
-"""The view of definitions answers for any offset of their log (decisions.md D24)."""
+"""The view of definitions answers for any offset of their log (rule D24)."""
 
 from typing import Any
 
