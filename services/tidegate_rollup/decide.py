@@ -123,7 +123,7 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
                 rounds.setdefault(name, len(rounds) + 1), number, each.key, _fields_of(job)
             )
             parts.append(part)
-        event, key_end = _stored(entry)
+        event, key_end = _stored(name, entry)
         part.entries.append(
             (
                 source.number,
@@ -159,17 +159,17 @@ def _fields_of(job: JobRef) -> list[str]:
     return ["opened", *(f"{kind}:{asset}" for asset in range(len(job.assets)) for kind in ("count", "need"))]
 
 
-def _stored(entry: Entry) -> tuple[str, int]:
+def _stored(name: str, entry: Entry) -> tuple[str, int]:
     """The event as its round keeps it, and the length in bytes of its part up to the key."""
     event, each = entry.event, entry.contribution
-    start = f'"{_digest(entry)}",{_json(event.key)}'
+    start = f'"{_digest(name, event)}",{_json(event.key)}'
     rest = _json((event.id, event.source, event.at, event.date, each.carried, event.extra))
     return f"{start},{rest[1:-1]}", len(start.encode())
 
 
-def _digest(entry: Entry) -> str:
+def _digest(name: str, event: MemberEvent) -> str:
     """16 characters that tell (round, event) apart; no part of it can hold a line break."""
-    text = "\n".join((entry.job.id, entry.contribution.key, entry.event.source, entry.event.id))
+    text = f"{name}\n{event.source}\n{event.id}"
     return b64encode(blake2b(text.encode(), digest_size=12).digest()).decode()
 
 

@@ -1,4 +1,4 @@
-"""dispatcher as a process: one command for every run, whatever comes twice, is lost, or is not dead (docs/rules.md T)."""
+"""dispatcher as a process: one command for every run, whatever comes twice, is lost, or is not dead (T1 to T9)."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""The partition date of a run (design.md section 5, decisions.md D2)."""
+"""The partition date of a run (rule D2)."""
 
 from collections.abc import Iterable
 from datetime import datetime

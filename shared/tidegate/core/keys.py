@@ -1,4 +1,4 @@
-"""Partition keys: the rules that every key obeys (decisions.md D12)."""
+"""Partition keys: the rules that every key obeys (rule D12)."""
 
 import re
 from typing import Final

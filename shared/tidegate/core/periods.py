@@ -1,4 +1,4 @@
-"""Calendar periods as real stretches of time in a zone (decisions.md D20).
+"""Calendar periods as real stretches of time in a zone (rule D20).
 
 A period is named by its first instant. Hours start where the wall clock shows a full hour; what a clock change cut
 off belongs to the hour before it. Days and longer start at the first real instant of their first local date.

@@ -2,7 +2,7 @@
 
 Every mapper, window, wait policy, condition and timetable is a frozen dataclass registered under its class name, so
 the plain form needs no code of its own. A class whose fields are not plain data overrides `serialize` and
-`deserialize`, as in Airflow.
+`deserialize`, as in Airflow. A field with `metadata={"is_data": True}` holds somebody's own JSON and is left alone.
 """
 
 from dataclasses import MISSING, fields, is_dataclass
@@ -22,10 +22,10 @@ class Plain:
 
     type_name: ClassVar[str]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, *, is_base: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.type_name = cls.__name__
-        if not cls.__name__.startswith("_"):
+        if not is_base:  # data can name only what can be built
             type_registry[cls.type_name] = cls
 
     def serialize(self) -> dict[str, Any]:
@@ -38,21 +38,26 @@ class Plain:
                 continue
             if field.default_factory is not MISSING and value == field.default_factory():
                 continue
-            values[field.name] = plain(value)
+            values[field.name] = value if field.metadata.get("is_data") else plain(value)
         return values
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> Self:
         """The value whose `serialize` gave `data`; raises DefinitionError for a field that it does not have."""
         assert is_dataclass(cls), f"{cls.__name__} must be a dataclass or override deserialize"
-        known = {field.name for field in fields(cls) if field.init}
+        known = {field.name: field for field in fields(cls) if field.init}
         for name in data:
             if name not in known:
                 raise DefinitionError(
                     f"{cls.__name__} has no field {name!r}: use {', '.join(sorted(known)) or 'none'}"
                 )
         try:
-            return cls(**{name: from_plain(value) for name, value in data.items()})
+            return cls(
+                **{
+                    name: value if known[name].metadata.get("is_data") else from_plain(value)
+                    for name, value in data.items()
+                }
+            )
         except TypeError as error:
             if isinstance(error, DefinitionTypeError):
                 raise
@@ -82,10 +87,12 @@ def from_plain(data: Any) -> Any:
         return data
     if "type" not in data:
         if data.keys() == {"seconds"}:
-            return timedelta(seconds=data["seconds"])
+            if not isinstance(seconds := data["seconds"], int | float):
+                raise DefinitionTypeError(f"a duration must be a number of seconds, not {seconds!r}")
+            return timedelta(seconds=seconds)
         return {key: from_plain(item) for key, item in data.items()}
     name = data["type"]
-    if name not in type_registry:
+    if not isinstance(name, str) or name not in type_registry:
         raise DefinitionError(f"type {name!r} is not known: use one of {', '.join(sorted(type_registry))}")
     return type_registry[name].deserialize({key: value for key, value in data.items() if key != "type"})
 

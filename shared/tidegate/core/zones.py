@@ -1,7 +1,7 @@
 """Instants and local calendars: the only place that knows how clocks change.
 
 An instant is an aware `datetime` in UTC. Zones come from zoneinfo. A local day is a date, not a midnight: where
-midnight is skipped or repeated, the day starts at its first real instant (design.md section 5).
+midnight is skipped or repeated, the day starts at its first real instant (docs/rules.md, Meaning).
 """
 
 from datetime import UTC, date, datetime, time, timedelta

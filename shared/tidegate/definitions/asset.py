@@ -22,7 +22,7 @@ class Asset(Leaf):
     name: str
     uri: str = ""
     group: str = field(default="asset", compare=False)
-    extra: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
+    extra: dict[str, Any] = field(default_factory=dict, compare=False, hash=False, metadata={"is_data": True})
 
     def __post_init__(self) -> None:
         for name in ("name", "uri"):

@@ -20,7 +20,8 @@ class Job(Plain):
     """Something that runs when its schedule says so.
 
     `run_commands_topic` replaces the default `run-commands.<id>`. Assets in `outlets` are updated by every run that
-    succeeds; naming an asset in `inlets` makes it known. Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over 200 characters.
+    succeeds; naming an asset in `inlets` makes it known. Raises DefinitionError for an id outside letters, digits,
+    `.`, `_`, `-`, or over 200 characters.
     """
 
     id: str

@@ -22,7 +22,7 @@ class Placement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PartitionMapper(Plain, ABC):
+class PartitionMapper(Plain, ABC, is_base=True):
     """Turns an upstream partition key into downstream keys (AIP-76). Frozen, hashable, free of I/O and of clocks."""
 
     is_rollup = False

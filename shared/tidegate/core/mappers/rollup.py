@@ -35,7 +35,7 @@ class RollupMapper(PartitionMapper):
 
     Both spellings work: `upstream_mapper` at the window's period (StartOfDayMapper + DayWindow) or at the members'
     granularity (StartOfHourMapper + DayWindow). A finer key counts for the member that contains it. Raises
-    DefinitionError for any other granularity (decisions.md F01, F04) and DefinitionTypeError for a mapper that does
+    DefinitionError for any other granularity (rule F01, F04) and DefinitionTypeError for a mapper that does
     not read keys as times. Where `input_format` holds no offset (`%z`), keys cannot tell the two occurrences of a
     repeated hour apart: they are one member (F03).
     """
@@ -65,7 +65,7 @@ class RollupMapper(PartitionMapper):
 
     @property
     def period_mapper(self) -> TemporalMapper:
-        """Names downstream keys: the mapper of the window's period (decisions.md D22)."""
+        """Names downstream keys: the mapper of the window's period (rule D22)."""
         return self._mapper_at(self._window.period.name)
 
     @property

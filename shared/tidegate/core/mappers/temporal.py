@@ -14,14 +14,14 @@ from tidegate.core.zones import instant, local, zone_named
 
 DEFAULT_INPUT_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
 
-# decisions.md D1: dates, and times to the microsecond with an optional offset.
+# rule D1: dates, and times to the microsecond with an optional offset.
 _DATE: Final = r"\d{4}-\d{2}-\d{2}"
 _TIME: Final = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
 _ISO: Final = re.compile(rf"{_DATE}(?P<time>T{_TIME}(?:Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemporalMapper(PartitionMapper):
+class TemporalMapper(PartitionMapper, is_base=True):
     """Maps a key to the calendar period of `timezone` that contains it.
 
     A key without an offset is wall-clock time in `timezone`: a repeated hour is its first occurrence, an hour that
@@ -70,7 +70,8 @@ class TemporalMapper(PartitionMapper):
                 return instant(datetime.fromisoformat(key), self.zone)
             if key.isascii() and key == key.strip():
                 for form in (self.input_format, self._output_format):
-                    with suppress(ValueError):
+                    # re.error: a format that names a part twice can be written, but not read.
+                    with suppress(ValueError, re.error):
                         return instant(datetime.strptime(key, form), self.zone)
             if is_iso:
                 return instant(datetime.fromisoformat(key), self.zone)

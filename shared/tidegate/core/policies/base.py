@@ -7,7 +7,7 @@ from tidegate.core.plain import Plain
 
 
 @dataclass(frozen=True)
-class WaitPolicy(Plain, ABC):
+class WaitPolicy(Plain, ABC, is_base=True):
     """A monotone claim about (arrived, expected): once satisfied, more arrivals keep it so."""
 
     @abstractmethod

@@ -5,5 +5,5 @@ from abc import ABC
 from tidegate.core.plain import Plain
 
 
-class Timetable(Plain, ABC):
+class Timetable(Plain, ABC, is_base=True):
     """When and on what a job runs."""

@@ -31,7 +31,7 @@ class PartitionedAssetTimetable(Timetable):
             PartitionMapper,
             "PartitionedAssetTimetable.default_partition_mapper",
         )
-        named = set(self.assets.leaves())
+        named = set(self.assets.clauses()[0])  # refuses a condition that has too many
         for leaf, mapper in self.partition_mapper_config.items():
             expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
             if leaf not in named:
@@ -55,7 +55,7 @@ class PartitionedAssetTimetable(Timetable):
 
     @cached_property
     def is_windowed(self) -> bool:
-        """Whether any asset waits in a rollup: then every asset is a member of the round (decisions.md D23)."""
+        """Whether any asset waits in a rollup: then every asset is a member of the round (rule D23)."""
         return any(self.mapper_for(leaf).is_rollup for leaf in self.assets_in_order)
 
     def serialize(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a window is: the relation between an anchor and its members (design.md section 5)."""
+"""What a window is: the relation between an anchor and its members (docs/rules.md, Meaning)."""
 
 from abc import ABC
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from tidegate.core.plain import Plain
 
 
 @dataclass(frozen=True)
-class Window(Plain, ABC):
+class Window(Plain, ABC, is_base=True):
     """The members that make up one downstream key."""
 
 
 @dataclass(frozen=True)
-class PeriodWindow(Window):
+class PeriodWindow(Window, is_base=True):
     """One calendar period, made of the finer periods that start in it.
 
     Both directions of the relation hold: m in members(a) <=> a in anchors(m). Anchors and members are the UTC
