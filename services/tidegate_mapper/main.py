@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from tidegate.contracts.accepted import AcceptedBatch
 from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, shard_of
 from tidegate.contracts.topics import ACCEPTED, CONTRIBUTIONS
@@ -17,7 +18,7 @@ from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
 from tidegate.runtime.positions import Gap, Highs, Position, source_of
-from tidegate.runtime.producer import Outgoing, acknowledged_producer, audit_records, send_all
+from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings

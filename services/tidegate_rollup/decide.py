@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
@@ -38,21 +38,35 @@ class Entry(NamedTuple):
     job: JobRef
     event: MemberEvent
     contribution: Contribution
+    shard: int = 0
 
 
-def entries_of(offset: int, at: int, batch: ContributionBatch) -> list[Entry]:
-    """The contributions of one record, in order."""
-    return [
-        Entry(offset, index, at, batch.source, batch.jobs[each.job], batch.events[each.event], each)
-        for index, each in enumerate(batch.entries)
-    ]
+def entries_of(
+    offset: int, at: int, batch: ContributionBatch, ours: Collection[int], shards: int
+) -> list[Entry]:
+    """The contributions of one record, in order.
+
+    Raises IndexError where they name what the record does not hold, or a shard that its partition does not feed.
+    """
+    entries = []
+    for index, each in enumerate(batch.entries):
+        if min(each.job, each.event, each.asset, each.member) < 0 or each.member >= each.size:
+            raise IndexError(f"contribution {index} has an index out of range: {each}")
+        job, event = batch.jobs[each.job], batch.events[each.event]
+        if each.asset >= len(job.assets):
+            raise IndexError(f"contribution {index} has asset {each.asset} of {len(job.assets)}")
+        shard = shard_of(job.id, each.key, shards)
+        if shard not in ours:
+            raise IndexError(f"contribution {index} is for shard {shard}, which another partition feeds")
+        entries.append(Entry(offset, index, at, batch.source, job, event, each, shard))
+    return entries
 
 
-def by_shard(entries: Iterable[Entry], shards: int) -> dict[int, list[Entry]]:
+def by_shard(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
     """The entries of every shard that has any."""
     found: dict[int, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(shard_of(entry.job.id, entry.contribution.key, shards), []).append(entry)
+        found.setdefault(entry.shard, []).append(entry)
     return found
 
 

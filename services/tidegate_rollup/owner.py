@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.contributions import ContributionBatch
 from tidegate.contracts.definitions import Installation
+from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import partition_of, shards_of_partition
 from tidegate.contracts.runs import RunRequest, RunRequestBatch
@@ -27,9 +28,9 @@ from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.gaps import pass_accepted_gaps
 from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
-from tidegate.runtime.producer import Outgoing, audit_records, send_all
+from tidegate.runtime.producer import audit_records, send_all
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.starting import recreated
+from tidegate.runtime.starting import note_started, recreated, started_incarnations
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_rollup.decide import (
@@ -130,29 +131,46 @@ class PartitionOwner:
             places[tp] = Gap(
                 "the topic was created again: its last record is another one", bounds[tp][0], recreated=True
             )
+        started = await started_incarnations(self._redis, self._settings, self._group, partitions)
         gaps = {
-            tp: (place, committed.get(tp, Position(bounds[tp][0])))
+            tp: (place, committed.get(tp, Position(bounds[tp][0], incarnation=started.get(tp, 0))))
             for tp, place in places.items()
             if isinstance(place, Gap)
         }
         passed = await pass_accepted_gaps(self.consumer, self._redis, self._settings, self._group, gaps)
+        if passed:
+            # What fired before a gap still goes out under the name of the log that it came from.
+            await self._send_left_over({tp.partition: gaps[tp][1] for tp in passed})
         for tp, position in passed.items():
             await self._move(tp, position.offset)
             places[tp] = position.offset
         fresh = {
             tp: Position(place)
             for tp, place in places.items()
-            if isinstance(place, int) and tp not in committed
+            if isinstance(place, int) and tp not in committed and tp not in passed
         }
-        if fresh:
-            # Before anything is folded, so that state without a committed offset always means that one was lost (R3).
-            await self.consumer.commit(fresh)
-        self._committed = {
-            tp.partition: position for tp, position in {**fresh, **committed, **passed}.items()
-        }
+        # Before anything is folded, so that state without a committed offset always means that one was lost (R3).
+        if fresh and not await self.consumer.commit(fresh):
+            self.consumer.restart()
+            return {}
+        known_now = {**fresh, **committed, **passed}
+        await note_started(
+            self._redis,
+            self._settings,
+            self._group,
+            started,
+            {tp: each.incarnation for tp, each in known_now.items()},
+        )
+        self._committed = {tp.partition: position for tp, position in known_now.items()}
         unread = {tp.partition for tp, place in places.items() if isinstance(place, Gap)}
         self._outbox = {place: outbox for place, outbox in self._outbox.items() if place[0] not in unread}
         return places
+
+    async def _send_left_over(self, before: Mapping[int, Position]) -> None:
+        whole, self._committed = self._outbox, dict(before)
+        self._outbox = {place: outbox for place, outbox in whole.items() if place[0] in before}
+        await self._send([])
+        self._outbox = whole  # those of `before` are empty now
 
     def _place(
         self,
@@ -166,8 +184,9 @@ class PartitionOwner:
         if has_state and not has_committed:
             return Gap(
                 f"Redis holds rounds of namespace {self._settings.namespace!r} but group {self._group!r} has no"
-                " committed offset: the rounds belong to other topics, or the offset expired",
+                " committed offset: it expired, the topic was created again, or the rounds belong to another",
                 beginning,
+                recreated=True,
             )
         if stored is None and has_committed and beginning > 0:
             return Gap(
@@ -192,12 +211,12 @@ class PartitionOwner:
     async def _fold(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[AuditEntry]:
         entries: list[Entry] = []
         unreadable: list[AuditEntry] = []
+        ours = self._shards(tp)
         for record in records:
             try:
-                entries += entries_of(
-                    record.offset, record.timestamp, ContributionBatch.from_bytes(record.value or b"")
-                )
-            except ValidationError as error:
+                batch = ContributionBatch.from_bytes(record.value or b"")
+                entries += entries_of(record.offset, record.timestamp, batch, ours, self._counts.shards)
+            except (ValidationError, IndexError) as error:
                 unreadable.append(unreadable_record(SERVICE, tp, record, error))
         metrics.ENTRIES_READ.labels(tp.topic).inc(len(entries))
         self._times[tp.partition] = records[-1].timestamp
@@ -212,7 +231,7 @@ class PartitionOwner:
     async def _apply(self, tp: TopicPartition, entries: list[Entry], upto: int, at: int) -> bool:
         """Fold `entries` into their shards; False where a shard stood elsewhere, which starts the partition again."""
         batches = []
-        for shard, mine in by_shard(entries, self._counts.shards).items():
+        for shard, mine in by_shard(entries).items():
             believed = self._believed[shard]
             if believed is None or believed < upto:
                 batches.append(

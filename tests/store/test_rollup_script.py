@@ -301,11 +301,13 @@ class Script(RuleBasedStateMachine):
         return [
             entry
             for offset in range(start, end)
-            for entry in entries_of(offset, self.log[offset].at, self.log[offset].batch)
+            for entry in entries_of(
+                offset, self.log[offset].at, self.log[offset].batch, range(SHARDS), SHARDS
+            )
         ]
 
     def share(self, shard: int, start: int, end: int) -> list[Entry]:
-        return by_shard(self.entries(start, end), SHARDS).get(shard, [])
+        return by_shard(self.entries(start, end)).get(shard, [])
 
     def expect_state(self, reply: Applied | Refused, shard: int) -> None:
         model = self.shards[shard]

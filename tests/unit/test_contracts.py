@@ -560,3 +560,21 @@ def test_highs_let_every_coordinate_pass_once_and_only_upwards(read: list[tuple[
         coordinates = [each[1:] for each in passed if each[0] == source]
         assert coordinates == sorted(set(coordinates))
         assert Highs(highs.snapshot()).snapshot().get(source) == max(coordinates, default=None)
+
+
+@pytest.mark.parametrize(("levels", "code"), [(63, None), (64, "too-deep"), (150, "too-deep")])
+def test_extra_that_our_own_messages_could_not_carry_is_refused(levels: int, code: str | None) -> None:
+    """An event nested almost too deep for a parser made the packed records around it unreadable, with their events."""
+    extra = '{"a":' * levels + "{}" + "}" * levels
+    data = '{"asset":"a","partition_key":"k","extra":' + extra + "}"
+    value = (
+        '{"specversion":"1.0","id":"1","source":"/s","type":"dev.tidegate.asset.updated.v1","data":'
+        + data
+        + "}"
+    ).encode()
+    if code is None:
+        parse_event(value)
+    else:
+        with pytest.raises(InvalidEventError) as refused:
+            parse_event(value)
+        assert refused.value.code == code

@@ -67,6 +67,8 @@ def at(*parts: int) -> datetime:
         ("America/St_Johns", date(2010, 3, 14), at(2010, 3, 14, 3, 30)),
         # The clocks went forward by 15 minutes at midnight.
         ("Asia/Kathmandu", date(1986, 1, 1), at(1985, 12, 31, 18, 30)),
+        # Clocks went from 23:30 to 00:30: the day has no first half hour.
+        ("America/Toronto", date(1919, 3, 31), at(1919, 3, 31, 4, 30)),
         # The whole date was skipped: its first instant is that of the next.
         ("Pacific/Apia", date(2011, 12, 30), at(2011, 12, 30, 10)),
         ("Pacific/Apia", date(2011, 12, 31), at(2011, 12, 30, 10)),

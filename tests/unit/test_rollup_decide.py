@@ -74,12 +74,23 @@ def test_chunks_are_cut_between_records_only_and_lose_nothing(records: list[int]
 
 @given(st.lists(st.tuples(st.sampled_from([JOB, PLAIN]), texts), max_size=12), st.integers(1, 16))
 def test_every_shard_gets_its_own_entries_in_order(drawn: list[tuple[JobRef, str]], shards: int) -> None:
-    entries = [entry(n, job=job, key=key) for n, (job, key) in enumerate(drawn)]
-    for shard, mine in by_shard(entries, shards).items():
+    packed = [
+        ContributionBatch(
+            source="s",
+            jobs=(job,),
+            events=(entry().event,),
+            entries=(entry().contribution._replace(key=key),),
+        )
+        for job, key in drawn
+    ]
+    entries = [
+        each for n, batch in enumerate(packed) for each in entries_of(n, AT, batch, range(shards), shards)
+    ]
+    for shard, mine in by_shard(entries).items():
         assert mine == [
             each for each in entries if shard_of(each.job.id, each.contribution.key, shards) == shard
         ]
-    assert sum(map(len, by_shard(entries, shards).values())) == len(entries)
+    assert sum(map(len, by_shard(entries).values())) == len(entries)
 
 
 def test_the_entries_of_a_record_keep_their_places() -> None:
@@ -90,11 +101,29 @@ def test_the_entries_of_a_record_keep_their_places() -> None:
         events=(entry().event,),
         entries=(each._replace(job=1), each._replace(job=0)),
     )
-    found = entries_of(12, AT, packed)
+    found = entries_of(12, AT, packed, range(8), 8)
     assert [(one.offset, one.ordinal, one.at, one.source, one.job) for one in found] == [
         (12, 0, AT, "s", JOB),
         (12, 1, AT, "s", PLAIN),
     ]
+
+
+@pytest.mark.parametrize("change", [{"job": 1}, {"job": -1}, {"event": 1}, {"asset": 2}, {"member": 99}])
+def test_a_record_that_names_what_it_does_not_hold_is_refused(change: dict[str, int]) -> None:
+    """Such a record would otherwise end every session at the same place (rule E5)."""
+    broken = entry().contribution._replace(**change)
+    packed = ContributionBatch(source="s", jobs=(JOB,), events=(entry().event,), entries=(broken,))
+    with pytest.raises(IndexError):
+        entries_of(12, AT, packed, range(8), 8)
+
+
+def test_a_record_on_the_partition_of_another_shard_is_refused() -> None:
+    packed = ContributionBatch(
+        source="s", jobs=(JOB,), events=(entry().event,), entries=(entry().contribution,)
+    )
+    shard = shard_of(JOB.id, entry().contribution.key, 8)
+    with pytest.raises(IndexError, match=f"shard {shard}"):
+        entries_of(12, AT, packed, [each for each in range(8) if each != shard], 8)
 
 
 # What the script is given

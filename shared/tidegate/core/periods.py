@@ -76,9 +76,8 @@ class _DatePeriod(Period):
     def floor(self, at: datetime, zone: ZoneInfo) -> datetime:
         wall = local(at, zone)
         first = self.first_date(wall.date())
-        if (
-            wall.fold
-        ):  # clocks that went back over midnight repeat an evening: the next period has already begun
+        if wall.fold:
+            # Clocks that went back over midnight repeat an evening: the next period has already begun.
             following = first_instant(self.next_date(first), zone)
             if following <= at:
                 return following
@@ -86,11 +85,7 @@ class _DatePeriod(Period):
 
     def next(self, start: datetime, zone: ZoneInfo) -> datetime:
         first = self.first_date(local(start, zone).date())
-        following = first_instant(self.next_date(first), zone)
-        while following <= start:  # a date that the zone skipped has no instant of its own
-            first = self.next_date(first)
-            following = first_instant(self.next_date(first), zone)
-        return following
+        return first_instant(self.next_date(first), zone)
 
 
 class Day(_DatePeriod):

@@ -21,10 +21,15 @@ from tidegate.runtime.topic_admin import admin_client
 log = structlog.get_logger()
 
 _PARTITION = TopicPartition(DEFINITIONS, 0)
+_WAIT_S = 20.0
 
 
 class NotInstalledError(TidegateError, RuntimeError):
     """The topics exist but hold no installation record."""
+
+
+class DefinitionsBehindError(TidegateError, RuntimeError):
+    """`definitions` does not hold what a record says was there when it was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +119,20 @@ class DefinitionsView:
         return found
 
     async def wait_for(self, offset: int) -> None:
-        """Return when everything below `offset` has been read; raises the error that ended the reading, if any."""
+        """Return when everything below `offset` has been read.
+
+        Raises the error that ended the reading, if any, and DefinitionsBehindError where the log does not get there.
+        """
         if self.next_offset >= offset:
             return
-        async with self._moved:
-            await self._moved.wait_for(lambda: self.next_offset >= offset or self._error)
+        try:
+            async with asyncio.timeout(_WAIT_S), self._moved:
+                await self._moved.wait_for(lambda: self.next_offset >= offset or self._error)
+        except TimeoutError as error:
+            raise DefinitionsBehindError(
+                f"a record was made with definitions up to offset {offset}, but `definitions` ends at"
+                f" {self.next_offset}: was the topic created again?"
+            ) from error
         self.raise_if_broken()
 
     def raise_if_broken(self) -> None:

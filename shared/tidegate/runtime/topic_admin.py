@@ -1,6 +1,6 @@
 """Creating topics and holding them against their declarations (rule E3)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from tidegate.contracts.definitions import Installation
-from tidegate.contracts.topics import Topic, declared_topics
+from tidegate.contracts.topics import MIB, Topic, declared_topics
 from tidegate.core.errors import TidegateError
 
 
@@ -76,7 +76,7 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> l
     described = {
         each["topic"]: each for each in await admin.describe_topics()
     }  # all: naming one may create it
-    configs = await _configs(admin, present)
+    configs = await _configs(admin, [topic.name for topic in present])
     for topic in present:
         count = len(described[topic.name]["partitions"])
         if (topic.fixed and count != topic.partitions) or count < 1:
@@ -101,9 +101,18 @@ async def check_installation(
         raise TopicMismatchError("; ".join(map(str, found)))
 
 
-async def _configs(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[str, dict[str, str]]:
-    resources = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in topics]
+async def message_limits(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, int]:
+    """`max.message.bytes` of those of `names` that exist."""
+    existing = set(names) & set(await admin.list_topics())
+    configs = await _configs(admin, existing)
+    return {name: int(configs[name].get("max.message.bytes", MIB)) for name in existing if name in configs}
+
+
+async def _configs(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
     configs: dict[str, dict[str, str]] = {}
+    if not resources:
+        return configs
     for response in await admin.describe_configs(resources):
         for _code, _message, _kind, name, entries in response.resources:
             configs[name] = {entry[0]: entry[1] for entry in entries}

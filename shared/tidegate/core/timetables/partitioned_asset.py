@@ -11,6 +11,8 @@ from tidegate.core.mappers.identity import IdentityMapper
 from tidegate.core.plain import expect, from_plain, plain
 from tidegate.core.timetables.base import Timetable
 
+MAX_ASSETS = 1_000
+
 
 @dataclass(frozen=True)
 class PartitionedAssetTimetable(Timetable):
@@ -32,6 +34,10 @@ class PartitionedAssetTimetable(Timetable):
             "PartitionedAssetTimetable.default_partition_mapper",
         )
         named = set(self.assets.clauses()[0])  # refuses a condition that has too many
+        if len(named) > MAX_ASSETS:
+            raise DefinitionError(
+                f"PartitionedAssetTimetable.assets names {len(named)} assets: at most {MAX_ASSETS} are allowed"
+            )
         for leaf, mapper in self.partition_mapper_config.items():
             expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
             if leaf not in named:
