@@ -18,6 +18,7 @@ from tidegate.contracts.contributions import Contribution, ContributionBatch, Jo
 from tidegate.contracts.placement import contributions_partition, partition_of, shard_of
 from tidegate.contracts.runs import RunRequest, RunRequestBatch
 from tidegate.contracts.topics import CONTRIBUTIONS, RUN_REQUESTS, declared_topics
+from tidegate.runtime.gaps import accept_gap
 from tidegate.runtime.positions import Position, committed_positions
 from tidegate.runtime.topic_admin import admin_client, create_topics
 
@@ -289,12 +290,13 @@ async def test_records_that_cannot_be_read_are_audited_and_passed(at: Installed)
         owner.wait_ready()
         await log.add(members([key], 0, 1))
         short = b'{"v": 1, "source": "x", "jobs": [], "events": [], "entries": [[1]]}'
-        poison = [b"not json", b"\xff\xfe", b"{}", short]
+        nobody = b'{"v":1,"source":"x","jobs":[],"events":[],"entries":[[0,0,0,0,"k",0,0,1,1,null,null]]}'
+        poison = [b"not json", b"\xff\xfe", b"{}", short, nobody]
         await send(at.kafka, [(CONTRIBUTIONS, partition(key), None, each) for each in poison])
         await send(at.kafka, [(CONTRIBUTIONS, partition(key), b"k", None)])
         await log.add(members([key], 2))
         await until_fired(at, [key])
-    assert await audit(at) == {"unreadable-record": 5}
+    assert await audit(at) == {"unreadable-record": 6}
 
 
 async def test_rounds_without_a_committed_offset_are_not_trusted(at: Installed) -> None:
@@ -344,6 +346,32 @@ async def test_a_log_that_began_anew_is_not_taken_for_the_old_one(at: Installed,
         reason = await asyncio.to_thread(owner.wait_not_ready, "gap")
     assert "created again" in reason
     await check_fired(at, days(0, 30))
+
+
+async def test_each_log_that_began_anew_is_another_one_though_kafka_forgot_the_offsets(at: Installed) -> None:
+    """Kafka deletes a group's offsets with the topic; what the new log fires must not look like repeats of the old."""
+    log, fired = Log(at), days(0, 30)
+    group = f"{at.namespace}-rollup"
+    topic = next(each for each in declared_topics(PARTITIONS) if each.name == CONTRIBUTIONS)
+    with rollup(at) as owner:
+        owner.wait_ready()
+        await log.add(members(fired))
+        await until_fired(at, fired)
+        for turn in (1, 2):
+            owner.stop()
+            async with admin_client(at.kafka) as admin:
+                await delete_topics(admin, [CONTRIBUTIONS])
+                await create_topics(admin, [topic])
+            owner.start()
+            await asyncio.to_thread(owner.wait_not_ready, "gap")
+            async with redis_of(at) as redis:
+                for number in range(PARTITIONS):
+                    await accept_gap(redis, at.namespace, group, TopicPartition(CONTRIBUTIONS, number), 0)
+            await asyncio.to_thread(owner.wait_ready)
+            new = days(100 * turn, 5)
+            await log.add(members(new))
+            fired = [*fired, *new]
+            await until_fired(at, fired)
 
 
 async def commit(at: Installed, group: str, positions: Mapping[TopicPartition, Position]) -> None:

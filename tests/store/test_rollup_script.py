@@ -491,11 +491,11 @@ generate = settings(
 @pytest.mark.timeout(300)
 def test_redis_is_the_fold_of_the_log_whatever_happens(redis_url: str) -> None:
     run_state_machine_as_test(
-        on(redis_url), settings=settings(generate, max_examples=20, stateful_step_count=30)
+        on(redis_url), settings=settings(generate, max_examples=15, stateful_step_count=30)
     )
 
 
-@settings(generate, max_examples=80)
+@settings(generate, max_examples=60)
 @given(data=st.data())
 def test_redis_is_the_fold_of_a_log_about_one_round(redis_url: str, data: st.DataObject) -> None:
     """Few members and events, so that they meet: replaced, repeated, late, expired, in one batch and in several."""

@@ -98,8 +98,10 @@ def any_of(size: int, prefix: str) -> Condition:
 
 def test_64_clauses_are_allowed_and_more_are_refused_with_the_way_out() -> None:
     assert len((any_of(8, "a") & any_of(8, "b")).clauses()[1]) == 64
-    with pytest.raises(DefinitionError, match="nest fewer"):
-        (any_of(8, "a") & any_of(9, "b")).clauses()
+    assert len(any_of(64, "a").clauses()[1]) == 64
+    for condition in (any_of(65, "a"), any_of(8, "a") & any_of(9, "b"), any_of(64, "a") | A):
+        with pytest.raises(DefinitionError, match="nest fewer"):
+            condition.clauses()
 
 
 def test_a_condition_with_millions_of_alternatives_is_refused_at_once() -> None:

@@ -179,10 +179,12 @@ def test_a_fraction_of_a_second_next_to_a_clock_change_is_read() -> None:
     assert mapper.to_downstream("2026-10-04T02:30:00.000001") == "2026-10-04T01"
 
 
-@pytest.mark.parametrize("key", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "9999-12-31T23"])
+@pytest.mark.parametrize(
+    "key", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "9999-12-31T23", "9999-12-31T23Z"]
+)
 def test_an_end_of_the_calendar_is_refused_or_mapped_but_never_overflows(key: str) -> None:
     for kind in (StartOfHourMapper, StartOfDayMapper, StartOfMonthMapper):
-        for zone in ("UTC", "America/New_York", "Pacific/Apia"):
+        for zone in ("UTC", "America/New_York", "Asia/Tokyo"):
             mapper = kind(timezone=zone)
             try:
                 assert mapper.to_downstream(key)[:4] in ("0001", "9999")

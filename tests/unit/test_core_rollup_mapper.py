@@ -108,6 +108,12 @@ def test_keys_with_an_offset_give_a_member_to_each_occurrence_of_a_repeated_hour
     assert rollup(StartOfDayMapper, DayWindow(), "America/New_York").merges_repeated_hours
 
 
+def test_without_an_offset_each_of_two_repeated_hours_counts_for_its_own_first_occurrence() -> None:
+    mapper = rollup(StartOfDayMapper, DayWindow(), "Antarctica/Troll")  # 03:00 becomes 01:00
+    for again, first in (("00:30", "02"), ("01:30", "01"), ("02:30", "02")):
+        assert mapper.placements(f"2026-10-25T{again}:00Z") == mapper.placements(f"2026-10-25T{first}:00:00")
+
+
 def test_lord_howe_has_23_hours_in_spring_and_24_in_autumn() -> None:
     mapper = rollup(StartOfDayMapper, DayWindow(), "Australia/Lord_Howe")
     spring = mapper.to_upstream("2026-10-04")
