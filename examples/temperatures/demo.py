@@ -34,7 +34,9 @@ def main(
     data: Annotated[
         Path, typer.Option(metavar="FOLDER", help="seattle.csv and san_francisco.csv of the same form.")
     ] = DATA,
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where data and logs go.")] = _DEFAULT_FOLDER,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where data and logs go; a run starts by emptying it.")
+    ] = _DEFAULT_FOLDER,
     kafka: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka; needs --redis.")
     ] = None,
@@ -53,18 +55,23 @@ def main(
         sys.exit(2)
 
 
+MARK = "temperatures-demo"
+"""The file by which a folder of the demo is known: no other folder is emptied."""
+
+
 def _prepare(folder: Path, *, continues: bool) -> None:
     if continues:
         console.print(
             "continuing: events that were accepted before are repeats, and everything is counted from the logs"
         )
     elif folder.exists():
-        if not (folder / "logs").is_dir() and any(folder.iterdir()):
+        if any(folder.iterdir()) and not (folder / MARK).is_file():
             raise DataError(f"{folder} holds other things than a demo: name another folder")
         _refuse_if_running(folder)
         shutil.rmtree(folder)
         console.print("starting clean: what an earlier run left was removed (--keep continues it)")
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).touch()
     console.print(f"data and logs: {folder.absolute()}")
 
 

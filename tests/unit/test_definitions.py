@@ -1,6 +1,7 @@
 """Assets, jobs and schedules as people declare them, and files that hold them."""
 
 import json
+import re
 from pathlib import Path
 from textwrap import dedent
 
@@ -187,11 +188,26 @@ def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
         load_definitions(tmp_path / "nothing.py")
 
 
-def test_an_error_of_the_files_own_code_is_passed_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import tidegate\n1 / 0\n", "x.py, line 2: ZeroDivisionError: division by zero"),
+        ("from tidegate import Job\n\na = Job('a b')\n", "x.py, line 3: Job.id 'a b' must have"),
+        ("a = (\n", "x.py, line 1: SyntaxError"),
+    ],
+)
+def test_an_error_of_the_files_own_code_names_the_line(tmp_path: Path, code: str, message: str) -> None:
     file = tmp_path / "x.py"
-    file.write_text("1 / 0")
-    with pytest.raises(ZeroDivisionError):
+    file.write_text(code)
+    with pytest.raises(DefinitionError, match=re.escape(message)):
         load_definitions(file)
+
+
+def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "neighbours_of_x.py").write_text("from tidegate import Job\nmade = Job('j')\n")
+    file = tmp_path / "x.py"
+    file.write_text("from neighbours_of_x import made\n")
+    assert [job.id for job in load_definitions(file).jobs] == ["j"]
 
 
 def test_one_id_twice_is_refused(tmp_path: Path) -> None:

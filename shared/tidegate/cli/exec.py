@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -20,7 +21,7 @@ from tidegate.cli.options import (
     NamespaceOption,
 )
 from tidegate.core.errors import TidegateError
-from tidegate.sdk.errors import JobFailed
+from tidegate.sdk.errors import JobFailed, WorkerError
 from tidegate.sdk.run import Run
 from tidegate.sdk.template import check_template, render, template_context
 from tidegate.sdk.worker import Worker
@@ -57,9 +58,9 @@ def exec_(
 ) -> None:
     """Run a command for every run of JOB.
 
-    The run is in TIDEGATE_RUN_ID, TIDEGATE_JOB, TIDEGATE_PARTITION_KEY and TIDEGATE_PARTITION_DATE, and whole, as
-    JSON, on standard input. Exit code 0 means success: the job's outlets are updated. Any other fails the run, with
-    the end of standard error as its error.
+    The run is in TIDEGATE_RUN_ID, TIDEGATE_JOB, TIDEGATE_PARTITION_KEY, TIDEGATE_PARTITION_DATE and
+    TIDEGATE_ATTEMPT, and whole, as JSON, on standard input. Exit code 0 means success: the job's outlets are
+    updated. Any other fails the run, with the end of standard error as its error.
     """
     command = command[1:] if command[0] == "--" else command
     if not command:
@@ -67,6 +68,10 @@ def exec_(
     try:
         for word in command:
             check_template(word)
+        if not shell and "{" not in command[0] and shutil.which(command[0]) is None:
+            raise WorkerError(
+                f"command {command[0]!r} is not a program that can be run here: no run is taken"
+            )
         worker = Worker(
             kafka, group=group, namespace=namespace, instance_id=instance_id, accept_gaps=accept_gaps
         )
@@ -78,7 +83,7 @@ def exec_(
         worker.main()
     except TidegateError as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(2) from error
 
 
 async def execute_command(run: Run, command: Sequence[str], *, shell: bool) -> None:

@@ -35,8 +35,14 @@ def up(
         list[str] | None,
         typer.Option("--worker", metavar="MODULE_OR_FILE", help="A worker to run; may be repeated."),
     ] = None,
-    partitions: Annotated[int, typer.Option(min=1, max=1024, help="Partitions, at the first start.")] = 4,
-    shards: Annotated[int, typer.Option(min=1, max=256, help="Shards, at the first start.")] = 16,
+    kafka_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the embedded Kafka; 0 takes a free one.")
+    ] = 9092,
+    redis_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the embedded Redis; 0 takes a free one.")
+    ] = 6379,
+    partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions, at the first start.")] = 4,
+    shards: Annotated[int, typer.Option(min=1, max=128, help="Shards, at the first start.")] = 16,
 ) -> None:
     """Run the services, and unless --kafka and --redis name others an embedded broker, until Ctrl-C."""
     if (kafka is None) != (redis is None):
@@ -44,7 +50,9 @@ def up(
     definitions = load_definitions(apply) if apply is not None else None
     installation = Installation(partitions=partitions, shards=shards)
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(_up(data, kafka, redis, installation, definitions, workers or []))
+        asyncio.run(
+            _up(data, kafka, redis, installation, definitions, workers or [], (kafka_port, redis_port))
+        )
     typer.echo("stopped")
 
 
@@ -55,6 +63,7 @@ async def _up(
     installation: Installation,
     definitions: Definitions | None,
     workers: list[str],
+    ports: tuple[int, int],
 ) -> None:
     console = Console(stderr=False, highlight=False, soft_wrap=True)
     loop, task, current = asyncio.get_running_loop(), asyncio.current_task(), list[Up]()
@@ -82,6 +91,7 @@ async def _up(
         installation=installation,
         definitions=definitions,
         workers=workers,
+        ports=ports,
         notice=lambda line: console.print(f"[yellow]{escape(line)}[/yellow]"),
     ) as found:
         current.append(found)

@@ -36,7 +36,7 @@ def worker(
         find_worker(target).main()
     except TidegateError as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(2) from error
 
 
 def find_worker(target: str) -> Worker:

@@ -2,11 +2,14 @@
 
 import json
 import runpy
+import sys
+import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tidegate.core.errors import DefinitionError
+from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import from_plain
 from tidegate.definitions.asset import Asset
 from tidegate.definitions.job import Job
@@ -23,8 +26,8 @@ class Definitions:
 def load_definitions(path: Path) -> Definitions:
     """Every Job and Asset at the top level of a `.py` file, or in the list of a `.json` file.
 
-    Raises DefinitionError where the file declares nothing, declares an id twice, or cannot be read; an error raised
-    by the file's own code is passed on.
+    Raises DefinitionError where the file declares nothing, declares an id twice, or cannot be read, and for an error
+    of the file's own code, with the line.
     """
     if not path.is_file():
         raise DefinitionError(f"definitions file {str(path)!r} does not exist")
@@ -35,15 +38,34 @@ def load_definitions(path: Path) -> Definitions:
             raise DefinitionError(f"definitions file {str(path)!r} is not JSON: {error}") from error
         found = list(from_plain(data if isinstance(data, list) else [data]))
     elif path.suffix == ".py":
-        found = list(runpy.run_path(str(path)).values())
+        found = list(_run(path).values())
     else:
         raise DefinitionError(f"definitions file {str(path)!r} must end in .py or .json")
     jobs = tuple({id(one): one for one in found if isinstance(one, Job)}.values())
     assets = tuple({one.name: one for one in found if isinstance(one, Asset)}.values())
     if not jobs and not assets:
-        raise DefinitionError(f"definitions file {str(path)!r} declares no Job and no Asset")
+        raise DefinitionError(
+            f"definitions file {str(path)!r} declares no Job and no Asset: assign one to a name at its top level"
+        )
     check_together(jobs)
     return Definitions(jobs, assets)
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """The names that a Python file gives, run as `python FILE` would."""
+    folder = str(path.parent.absolute())
+    sys.path.insert(0, folder)
+    try:
+        return runpy.run_path(str(path))
+    except Exception as error:
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(path)]
+        line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+        where = f"{path}, line {line}" if line else str(path)
+        if isinstance(error, DefinitionError | DefinitionTypeError):
+            raise DefinitionError(f"{where}: {error}") from error
+        raise DefinitionError(f"{where}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(folder)
 
 
 def check_together(jobs: tuple[Job, ...]) -> None:

@@ -4,6 +4,7 @@ aiokafka fetches positions before the rebalance listener runs and only logs what
 just takes notes and pauses; the loop does the rest on its next poll.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
@@ -136,7 +137,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         for tp, records in started.items():
             self._positions[tp] = records[-1].offset + 1
             metrics.RECORDS_READ.labels(tp.topic).inc(len(records))
-        self._note_lag()
+        await self._note_lag()
         return started
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -226,7 +227,12 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                     limit = max(1, limit // 2)
         return {tp: records for tp, records in batch.items() if records}
 
-    def _note_lag(self) -> None:
-        for tp, position in self._positions.items():
-            if (high := self._consumer.highwater(tp)) is not None:
-                self._state.set_lag(tp.topic, tp.partition, max(0, high - position))
+    async def _note_lag(self) -> None:
+        for tp, position in list(self._positions.items()):
+            high, passed = self._consumer.highwater(tp), 0
+            if high is not None and position < high:
+                # What follows may be markers of transactions, which are passed over without being records.
+                with contextlib.suppress(IllegalStateError):
+                    passed = await self._consumer.position(tp)
+            if high is not None:
+                self._state.set_lag(tp.topic, tp.partition, max(0, high - max(position, passed)))

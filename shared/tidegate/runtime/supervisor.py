@@ -25,6 +25,7 @@ _READY_DEADLINE_S: Final = 60.0
 _STOP_DEADLINE_S: Final = 15.0  # a service gives itself 10 s
 _WORKER_STOP_DEADLINE_S: Final = 30.0  # a worker finishes the runs at hand
 _LOOK_EVERY_S: Final = 0.05
+_SAY_EVERY_S: Final = 5.0
 _BROKER_SILENT_S: Final = 10.0
 
 
@@ -62,12 +63,14 @@ async def running(
     definitions: Definitions | None = None,
     workers: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    ports: tuple[int, int] = (0, 0),
     notice: Notice = lambda line: None,
 ) -> AsyncIterator[Up]:
     """Everything, ready; stopped at the end of the block, services first and the broker last.
 
     The embedded broker runs in `folder` unless `kafka` and `redis` name others. `workers` are modules or files for
-    `tidegate worker`. `env` adds to the children's environment. Raises NotReadyError with the end of the log of
+    `tidegate worker`. `env` adds to the children's environment; `ports` are those of the embedded Kafka and Redis, 0
+    for the ones the folder had before, or free ones. Raises NotReadyError with the end of the log of
     what did not come up, InstallationMismatchError where the counts are others than those recorded.
     """
     if (kafka is None) != (redis is None):
@@ -78,7 +81,7 @@ async def running(
         if kafka is None or redis is None:
             from tidegate.runtime.embedded import embedded
 
-            broker = await stack.enter_async_context(embedded(folder / "broker"))
+            broker = await stack.enter_async_context(embedded(folder / "broker", *ports))
             kafka, redis = broker.kafka, broker.redis
         up = Up(kafka, redis, folder, {}, is_embedded)
         up.children = _children(up, workers, env or {}, notice)
@@ -93,7 +96,7 @@ async def running(
         for child in up.children.values():
             if child not in services:
                 child.start()
-        await _wait_ready(up.children.values())
+        await _wait_ready(up.children.values(), notice)
         if is_embedded:
             watching = asyncio.create_task(_watch_broker(up))
             stack.push_async_callback(_cancel, watching)
@@ -113,9 +116,8 @@ def _children(up: Up, workers: Sequence[str], env: Mapping[str, str], notice: No
     for name in SERVICES:
         port = free_port()
         own = {"TIDEGATE_HEALTH_PORT": str(port)}
-        if (
-            up.is_embedded
-        ):  # which never drops a killed member, so that its successor must be known as the same
+        if up.is_embedded:
+            # The embedded broker never drops a killed member: its successor must be known as the same one.
             own["TIDEGATE_INSTANCE"] = "1"
         command = [sys.executable, "-m", f"tidegate_{name}"]
         log_file = up.log_folder / f"{name}.log"
@@ -129,14 +131,17 @@ def _children(up: Up, workers: Sequence[str], env: Mapping[str, str], notice: No
     return found
 
 
-async def _wait_ready(children: Iterable[Child]) -> None:
-    waiting = list(children)
-    deadline = asyncio.get_running_loop().time() + _READY_DEADLINE_S
+async def _wait_ready(children: Iterable[Child], notice: Notice) -> None:
+    waiting, clock = list(children), asyncio.get_running_loop().time
+    deadline, say_at = clock() + _READY_DEADLINE_S, clock() + _SAY_EVERY_S
     reasons: dict[str, str] = {}
     while waiting:
         reasons = {child.name: why for child in waiting if (why := await child.why_not_ready()) is not None}
         waiting = [child for child in waiting if child.name in reasons]
-        if waiting and asyncio.get_running_loop().time() > deadline:
+        if waiting and clock() > say_at:
+            say_at = clock() + _SAY_EVERY_S
+            notice("not ready yet: " + "; ".join(f"{name}: {why}" for name, why in reasons.items()))
+        if waiting and clock() > deadline:
             child = waiting[0]
             raise NotReadyError(
                 f"{child.name} is not ready after {_READY_DEADLINE_S:g} s: {reasons[child.name]}; {child.log_tail()}"
