@@ -114,19 +114,23 @@ class PartitionOwner:
         committed = await committed_positions(self._admin, self._group, partitions)
         bounds = await self.consumer.bounds(partitions)
         places: dict[TopicPartition, int | Gap] = {}
-        stored: dict[TopicPartition, Position] = {}
+        furthest: dict[TopicPartition, Position] = {}
         for tp in partitions:
             replies = await self._store.peek(tp.partition, self._shards(tp))
             for shard, reply in replies.items():
                 self._believed[shard] = reply.next_offset
                 self._outbox[tp.partition, shard] = reply.outbox
             known = [
-                (reply.next_offset, reply.at) for reply in replies.values() if reply.next_offset is not None
+                Position(reply.next_offset, reply.at)
+                for reply in replies.values()
+                if reply.next_offset is not None
             ]
-            if len(known) == len(replies):
-                stored[tp] = Position(*min(known))
-            places[tp] = self._place(tp, tp in committed, bool(known), stored.get(tp), *bounds[tp])
-        whole = {tp: position for tp, position in stored.items() if not isinstance(places[tp], Gap)}
+            if known:
+                furthest[tp] = max(known, key=lambda each: each.offset)
+            # A shard that is new or was lost is rebuilt from the log's beginning (R2).
+            lowest = min(each.offset for each in known) if len(known) == len(replies) else None
+            places[tp] = self._place(tp, tp in committed, lowest, furthest.get(tp), *bounds[tp])
+        whole = {tp: position for tp, position in furthest.items() if not isinstance(places[tp], Gap)}
         for tp in await recreated(self._settings.kafka, whole):
             places[tp] = Gap(
                 "the topic was created again: its last record is another one", bounds[tp][0], recreated=True
@@ -176,26 +180,28 @@ class PartitionOwner:
         self,
         tp: TopicPartition,
         has_committed: bool,
-        has_state: bool,
-        stored: Position | None,
+        lowest: int | None,
+        furthest: Position | None,
         beginning: int,
         end: int,
     ) -> int | Gap:
-        if has_state and not has_committed:
+        """Where to read from, given where the shards stand; the one furthest on tells whether it is still that log."""
+        if furthest is not None and not has_committed:
             return Gap(
                 f"Redis holds rounds of namespace {self._settings.namespace!r} but group {self._group!r} has no"
                 " committed offset: it expired, the topic was created again, or the rounds belong to another",
                 beginning,
                 recreated=True,
             )
-        if stored is None and has_committed and beginning > 0:
+        if lowest is None and has_committed and beginning > 0:
             return Gap(
                 f"rounds of partition {tp.partition} were lost from Redis, and the log that they could be rebuilt from"
                 f" begins only at offset {beginning}",
                 beginning,
             )
-        # A shard that is new or was lost is rebuilt from the log's beginning (R2).
-        return decide_start(stored.offset if stored else None, beginning, end)
+        if furthest is not None and isinstance(gap := decide_start(furthest.offset, beginning, end), Gap):
+            return gap
+        return decide_start(lowest, beginning, end)
 
     async def _move(self, tp: TopicPartition, offset: int) -> None:
         """Set every shard of a partition to `offset`, past records that a person accepted as lost."""
