@@ -1,6 +1,6 @@
 """The rollup process: settings, connections, the loop; nothing else."""
 
-from tidegate.runtime.definitions_view import definitions_view
+from tidegate.runtime.definitions_log import definitions_log
 from tidegate.runtime.producer import acknowledged_producer
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
@@ -15,9 +15,8 @@ from tidegate_rollup.store import RoundStore
 async def session(settings: Settings, state: ServiceState) -> None:
     """Fold, send, acknowledge, commit, until stopped."""
     group = f"{settings.namespace}-rollup"
-    async with definitions_view(settings.kafka) as view:
-        installation = view.installation
-    assert installation is not None
+    async with definitions_log(settings.kafka) as log:
+        installation = log.installed()
     async with (
         admin_client(settings.kafka) as admin,
         connect_redis(settings.redis) as redis,
