@@ -59,6 +59,10 @@ class Leaf(Condition):
     def leaves(self) -> Iterator[Condition]:
         yield self
 
+    def same_asset(self, other: "Leaf") -> bool:
+        """Whether both name one asset, be it by different means."""
+        return self == other
+
     def alternatives(self) -> Iterator[frozenset[Condition]]:
         yield frozenset((self,))
 
