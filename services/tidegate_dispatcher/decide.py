@@ -10,6 +10,8 @@ from tidegate.contracts.topics import MAX_INTERNAL_BYTES, RUN_COMMANDS_PREFIX
 from tidegate.definitions import Job
 
 SERVICE = "dispatcher"
+FRAMING_BYTES = 2 * 1024
+"""What Kafka adds to the value of one record: its key, of up to 250 characters, and the frames of record and batch."""
 
 
 class Requested(NamedTuple):
@@ -46,7 +48,8 @@ class Surroundings:
     """Milliseconds since 1970."""
     job_of: Callable[[RunRequest], Job | None]
     """The definition that a request is dispatched by; None where the job is gone."""
-    has_topic: Callable[[str], bool]
+    limit_of: Callable[[str], int | None]
+    """How many bytes a record of a topic may have, None where the topic does not exist."""
 
 
 def commands_topic(job_id: str, job: Job | None) -> str:
@@ -123,14 +126,16 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
 
 
 def _undeliverable(request: RunRequest, topic: str, size: int, surroundings: Surroundings) -> str | None:
-    """Why a command can never be sent, None where it can (protocol.md T8)."""
-    if request.oversize is not None or size > MAX_INTERNAL_BYTES:
-        return (
-            f"the events of the run have {request.oversize or size} bytes, more than a command can hold: keep large"
-            " data out of extra and put its address there"
-        )
-    if not surroundings.has_topic(topic):
+    """Why a command can never be sent, None where it can (rule T8)."""
+    limit = surroundings.limit_of(topic)
+    if limit is None:
         return f"topic {topic!r} does not exist: run `tidegate apply` again or create it"
+    largest = min(limit - FRAMING_BYTES, MAX_INTERNAL_BYTES)
+    if request.oversize is not None or size > largest:
+        return (
+            f"the run's command has {request.oversize or size} bytes, more than the {largest} that fit into topic"
+            f" {topic!r}: keep large data out of extra and put its address there, or raise max.message.bytes"
+        )
     return None
 
 
@@ -161,7 +166,7 @@ def _mismatch(requested: Requested, run: Run, surroundings: Surroundings) -> Aud
 
 
 def forgettable(runs: Sequence[Run], horizon_ms: int, now: int, acknowledged: Mapping[str, int]) -> list[str]:
-    """The runs whose ids need not be remembered any more (protocol.md T7).
+    """The runs whose ids need not be remembered any more (rule T7).
 
     `acknowledged` gives, by log, the offset below which the rollup never asks again.
     """

@@ -1,11 +1,10 @@
 """The dispatcher process: settings, connections, the loop; nothing else."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from time import monotonic, time
 
-import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from pydantic import ValidationError
@@ -24,22 +23,36 @@ from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
-from tidegate.runtime.topic_admin import admin_client, check_installation
+from tidegate.runtime.topic_admin import admin_client, check_installation, message_limits
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_dispatcher.decide import SERVICE, Requested, Surroundings, commands_topic, forgettable
 from tidegate_dispatcher.partition import DispatcherPartition
 
-log = structlog.get_logger()
-
 FORGET_EVERY_S = 30.0
 TOPICS_KNOWN_FOR_S = 30.0
+INPUTS_PER_TRANSACTION = 500
+"""A transaction must end within 10 s, on a busy machine too; a record of the rollup holds up to some hundred more."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one transaction takes in."""
+
+    inputs: list[Requested | RunEvent] = field(default_factory=list)
+    audit: list[AuditEntry] = field(default_factory=list)
+    offsets: dict[TopicPartition, Position] = field(default_factory=dict)
 
 
 class Dispatcher:
     """The partitions that the group gave to this process."""
 
     def __init__(
-        self, settings: Settings, state: ServiceState, view: DefinitionsView, admin: AIOKafkaAdminClient, redis: Redis
+        self,
+        settings: Settings,
+        state: ServiceState,
+        view: DefinitionsView,
+        admin: AIOKafkaAdminClient,
+        redis: Redis,
     ) -> None:
         assert view.installation is not None
         self._settings, self._view, self._admin, self._redis = settings, view, admin, redis
@@ -49,8 +62,8 @@ class Dispatcher:
         self._owned: dict[int, DispatcherPartition] = {}
         self._positions: dict[TopicPartition, Position] = {}
         self._highs: dict[int, Highs] = {}
-        self._topics: set[str] = set()
-        self._topics_at = -TOPICS_KNOWN_FOR_S
+        self._limits: dict[str, int] = {}
+        self._limits_at = -TOPICS_KNOWN_FOR_S
         self._forgot_at = monotonic()
 
     async def step(self) -> None:
@@ -67,7 +80,7 @@ class Dispatcher:
             for error in filter(None, results):
                 raise error
             metrics.BATCH_SECONDS.observe(monotonic() - began)
-        elif began - self._forgot_at > FORGET_EVERY_S:
+        if began - self._forgot_at > FORGET_EVERY_S:
             self._forgot_at = began
             await self._forget()
 
@@ -77,7 +90,7 @@ class Dispatcher:
         self._owned.clear()
 
     async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
-        """Fence, then ask for offsets, then catch up with `runs` (protocol.md T2)."""
+        """Fence, then ask for offsets, then catch up with `runs` (rule T2)."""
         await self.close()
         numbers = partition_numbers(partitions, RUN_REQUESTS)
         if numbers != partition_numbers(partitions, RUN_EVENTS):
@@ -93,45 +106,51 @@ class Dispatcher:
             self.consumer, self._admin, self._redis, self._settings, self._group, partitions, lost
         )
         self._highs = {
-            tp.partition: Highs(position.highs) for tp, position in self._positions.items() if tp.topic == RUN_REQUESTS
+            tp.partition: Highs(position.highs)
+            for tp, position in self._positions.items()
+            if tp.topic == RUN_REQUESTS
         }
         await asyncio.gather(*(owned.catch_up() for owned in self._owned.values()))
         return places
 
     async def _without_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """Why not to read partitions whose offsets are gone though runs exist: it could repeat runs long forgotten.
-
-        On a first start the beginnings are committed, so that later a missing offset always means a lost one.
-        """
+        """Why not to read partitions whose offsets are gone though runs exist: it could repeat runs long forgotten."""
         committed = await committed_positions(self._admin, self._group, partitions)
         new = [tp for tp in partitions if tp not in committed]
-        with_runs = {number for number in {tp.partition for tp in new} if await self._owned[number].has_runs()}
-        first = [tp for tp in new if tp.partition not in with_runs]
-        if first:
-            bounds = await self.consumer.bounds(first)
-            await self.consumer.commit({tp: Position(bounds[tp][0]) for tp in first})
-        reason = f"`runs` holds runs, but group {self._group!r} has no committed offset: it expired or was deleted"
+        with_runs = {
+            number for number in {tp.partition for tp in new} if await self._owned[number].has_runs()
+        }
+        reason = (
+            f"`runs` holds runs, but group {self._group!r} has no committed offset: it expired or was deleted"
+        )
         return {tp: reason for tp in new if tp.partition in with_runs}
 
     async def _process(self, number: int, polled: Batch) -> None:
-        inputs: list[Requested | RunEvent] = []
-        audit: list[AuditEntry] = []
-        offsets: dict[TopicPartition, Position] = {}
+        """Decide on what was polled of one partition, a bounded share in each transaction."""
+        share = _Share()
         for topic in (RUN_REQUESTS, RUN_EVENTS):
             tp = TopicPartition(topic, number)
-            if records := polled.get(tp):
-                read = self._requests if topic == RUN_REQUESTS else self._events
-                for record in records:
-                    try:
-                        inputs += read(number, record)
-                    except ValidationError as error:
-                        audit.append(unreadable_record(SERVICE, tp, record, error))
-                offsets[tp] = self._position_after(tp, records[-1])
-        newest = max((each.request.revision for each in inputs if isinstance(each, Requested)), default=-1)
-        await self._view.wait_for(newest + 1)
-        await self._learn_topics(inputs)
-        await self._owned[number].process(inputs, audit, offsets, self._surroundings(number))
-        self._positions.update(offsets)
+            read = self._requests if topic == RUN_REQUESTS else self._events
+            for record in polled.get(tp, ()):
+                try:
+                    share.inputs += read(number, record)
+                except ValidationError as error:
+                    share.audit.append(unreadable_record(SERVICE, tp, record, error))
+                share.offsets[tp] = self._position_after(tp, record)
+                if len(share.inputs) >= INPUTS_PER_TRANSACTION:
+                    await self._commit(number, share)
+                    share = _Share()
+        if share.offsets:
+            await self._commit(number, share)
+
+    async def _commit(self, number: int, share: "_Share") -> None:
+        requests = [each for each in share.inputs if isinstance(each, Requested)]
+        await self._view.wait_for(max((each.request.revision for each in requests), default=-1) + 1)
+        await self._learn_topics(requests)
+        await self._owned[number].process(
+            share.inputs, share.audit, share.offsets, self._surroundings(number)
+        )
+        self._positions.update(share.offsets)
 
     def _requests(self, number: int, record: ConsumerRecord) -> list[Requested]:
         batch = RunRequestBatch.from_bytes(record.value or b"")
@@ -150,7 +169,7 @@ class Dispatcher:
         return Position(record.offset + 1, record.timestamp, highs, self._positions[tp].incarnation)
 
     def _surroundings(self, number: int) -> Surroundings:
-        return Surroundings(number, int(time() * 1000), self._job_of, self._topics.__contains__)
+        return Surroundings(number, int(time() * 1000), self._job_of, self._limits.get)
 
     def _job_of(self, request: RunRequest) -> Job | None:
         defined = self._view.job(request.job)
@@ -158,28 +177,26 @@ class Dispatcher:
             defined = self._view.job_at_revision(request.job, request.revision)
         return defined.job if defined else None
 
-    async def _learn_topics(self, inputs: Collection[Requested | RunEvent]) -> None:
-        """Know which topics exist, by listing: a producer's own metadata request would create a missing one."""
-        wanted = {
-            commands_topic(each.request.job, self._job_of(each.request))
-            for each in inputs
-            if isinstance(each, Requested)
-        }
-        if wanted - self._topics or (wanted and monotonic() - self._topics_at > TOPICS_KNOWN_FOR_S):
-            self._topics = set(await self._admin.list_topics())
-            self._topics_at = monotonic()
+    async def _learn_topics(self, requests: Collection[Requested]) -> None:
+        """Know which topics exist and how large their records may be, before a producer asks for one by name."""
+        wanted = {commands_topic(each.request.job, self._job_of(each.request)) for each in requests}
+        if wanted - self._limits.keys() or (wanted and monotonic() - self._limits_at > TOPICS_KNOWN_FOR_S):
+            self._limits = await message_limits(self._admin, wanted | self._limits.keys())
+            self._limits_at = monotonic()
 
     async def _forget(self) -> None:
-        """Tombstones for runs past the horizon that the rollup can never ask for again (protocol.md T7)."""
+        """Tombstones for runs past the horizon that the rollup can never ask for again (rule T7)."""
         now = int(time() * 1000)
         horizon_ms = self._settings.dedupe_horizon_s * 1000
         logs = [TopicPartition(CONTRIBUTIONS, number) for number in range(self._partitions)]
         positions = await committed_positions(self._admin, f"{self._settings.namespace}-rollup", logs)
-        acknowledged = {source_of(tp, position.incarnation): position.offset for tp, position in positions.items()}
+        acknowledged = {
+            source_of(tp, position.incarnation): position.offset for tp, position in positions.items()
+        }
         for number, owned in self._owned.items():
-            gone = forgettable(await owned.expired(now - horizon_ms), horizon_ms, now, acknowledged)
-            if gone:
-                await owned.process((), (), {}, self._surroundings(number), forget=gone)
+            async for runs in owned.sent_before(now - horizon_ms):
+                if gone := forgettable(runs, horizon_ms, now, acknowledged):
+                    await owned.process((), (), {}, self._surroundings(number), forget=gone)
 
 
 async def session(settings: Settings, state: ServiceState) -> None:

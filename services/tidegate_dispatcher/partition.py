@@ -1,6 +1,6 @@
-"""One partition of the dispatcher: its transactions, its runs, what Redis is believed to hold (protocol.md T2, T3)."""
+"""One partition of the dispatcher: its transactions, its runs, what Redis is believed to hold (rule T2, T3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import structlog
 from aiokafka import TopicPartition
@@ -94,15 +94,17 @@ class DispatcherPartition:
             before, self._believed = self._believed, acknowledged[len(states) - 1].offset + 1
             await self._store.write(before, self._believed, changes)
 
-    async def expired(self, before: int) -> list[Run]:
-        """Runs sent before an instant, oldest first."""
-        return await self._store.oldest(before)
+    def sent_before(self, before: int) -> AsyncIterator[list[Run]]:
+        """Every run sent before an instant, oldest first, in pages."""
+        return self._store.sent_before(before)
 
     async def _read(self, run_ids: Sequence[str]) -> Known:
         known = await self._store.read(run_ids)
         while known.next_offset != self._believed:
             metrics.STATE_MISMATCHES.inc()
-            log.warning("runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset)
+            log.warning(
+                "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
+            )
             await self.catch_up()
             known = await self._store.read(run_ids)
         return known

@@ -2,10 +2,22 @@
 
 from collections.abc import AsyncIterator
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from tidegate.contracts.runs import Run
 from tidegate.contracts.topics import RUNS
+
+log = structlog.get_logger()
+
+
+def _change(record: ConsumerRecord) -> tuple[str, Run | None] | None:
+    """The run of a record, with None for a tombstone; a record that cannot be read is logged and passed over."""
+    try:
+        return record.key.decode(), Run.from_bytes(record.value) if record.value is not None else None
+    except ValueError as error:
+        log.error("run_unreadable", partition=record.partition, offset=record.offset, error=str(error)[:500])
+        return None
 
 
 class RunsLog:
@@ -32,11 +44,7 @@ class RunsLog:
             while position < end:
                 records = (await consumer.getmany(timeout_ms=200)).get(self._tp, [])
                 position = await consumer.position(self._tp)
-                changes = {
-                    record.key.decode(): Run.from_bytes(record.value) if record.value is not None else None
-                    for record in records
-                }
-                yield position, changes
+                yield position, dict(filter(None, map(_change, records)))
 
     def _consumer(self, isolation: str) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(

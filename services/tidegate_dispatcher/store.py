@@ -1,6 +1,6 @@
-"""The states of runs in Redis: a fold of the `runs` topic, by compare-and-set on its offset (protocol.md T3)."""
+"""The states of runs in Redis: a fold of the `runs` topic, by compare-and-set on its offset (rule T3)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
 from redis.asyncio import Redis
@@ -38,6 +38,9 @@ return 1
 """
 
 
+PAGE = 500
+
+
 class Known(NamedTuple):
     """What Redis holds, read in one call."""
 
@@ -71,7 +74,14 @@ class RunStore:
         """Forget everything, so that the fold starts from the beginning."""
         await self._redis.delete(self._log, self._runs, self._sent)
 
-    async def oldest(self, before: int, limit: int = 500) -> list[Run]:
-        """Up to `limit` runs that were sent before an instant, oldest first."""
-        run_ids: Iterable[str] = await self._redis.zrangebyscore(self._sent, "-inf", f"({before}", start=0, num=limit)
-        return list((await self.read(list(run_ids))).runs.values())
+    async def sent_before(self, before: int) -> AsyncIterator[list[Run]]:
+        """Every run that was sent before an instant, oldest first, in pages; runs may be forgotten meanwhile."""
+        kept = 0
+        while True:
+            page = await self._redis.zrangebyscore(self._sent, "-inf", f"({before}", start=kept, num=PAGE)
+            if not page:
+                return
+            names = [str(name) for name in page]
+            yield list((await self.read(names)).runs.values())
+            left = await self._redis.zmscore(self._sent, names)
+            kept += sum(score is not None for score in left)

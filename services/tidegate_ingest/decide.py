@@ -98,7 +98,7 @@ class Decided(NamedTuple):
 
 
 def team_of(topic: str) -> str | None:
-    """The team whose producers write to a topic, None for the topic of everybody (decisions.md D25)."""
+    """The team whose producers write to a topic, None for the topic of everybody (rule D25)."""
     return topic.removeprefix(f"{ASSET_EVENTS}.") if topic != ASSET_EVENTS else None
 
 

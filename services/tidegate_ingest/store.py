@@ -1,4 +1,4 @@
-"""Redis: which events were seen within the horizon, and where (protocol.md I2)."""
+"""Redis: which events were seen within the horizon, and where (rule I2)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import NamedTuple
 
 from tidegate.contracts.accepted import AcceptedEvent
@@ -26,6 +25,8 @@ class Target(NamedTuple):
 
     placement: Placement
     decoded: int | None
+    problem: str = ""
+    """Why the key gave no date, where the mapper's own code failed at it."""
 
 
 @dataclass(slots=True)
@@ -38,19 +39,32 @@ class Route:
     _cache: dict[str, tuple[Target, ...]] = field(default_factory=dict)
 
     def targets(self, key: str) -> tuple[Target, ...]:
-        """Where `key` counts; remembered, since keys repeat. Raises whatever the mapper raises."""
+        """Where `key` counts; remembered, since keys repeat. Raises whatever the mapper raises.
+
+        A mapper that cannot date its own key costs the date alone.
+        """
         if (known := self._cache.get(key)) is None:
-            known = tuple(
-                Target(placement, self._decoded(validate_key(placement.key))) for placement in self.mapper.placements(key)
-            )
+            known = tuple(self._target(placement) for placement in self.mapper.placements(key))
             if len(self._cache) >= _CACHED_KEYS:
                 self._cache.clear()
             self._cache[key] = known
         return known
 
-    def _decoded(self, downstream_key: str) -> int | None:
-        date = self.mapper.to_partition_date(downstream_key)
-        return None if date is None else to_ms(date)
+    def carried(self, date: int | None) -> tuple[int | None, str]:
+        """The producer's date as the mapper carries it along; without one, why the mapper's own code failed."""
+        try:
+            at = self.mapper.carry_partition_date(None if date is None else from_ms(date))
+            return None if at is None else to_ms(at), ""
+        except Exception as error:
+            return None, _raised(self.mapper, "carry_partition_date", error)
+
+    def _target(self, placement: Placement) -> Target:
+        key = validate_key(placement.key)
+        try:
+            at = self.mapper.to_partition_date(key)
+            return Target(placement, None if at is None else to_ms(at))
+        except Exception as error:
+            return Target(placement, None, _raised(self.mapper, "to_partition_date", error))
 
 
 Plan = Mapping[str, tuple[Route, ...]]
@@ -92,7 +106,9 @@ def map_event(event: AcceptedEvent, routes: Plan, position: str) -> tuple[list[M
     """Every contribution of an event, in an order that depends on nothing else, and what could not be mapped."""
     mapped: list[Mapped] = []
     audit: list[AuditEntry] = []
-    member = MemberEvent(event.partition_key, event.id, event.source, event.at, event.partition_date, event.extra)
+    member = MemberEvent(
+        event.partition_key, event.id, event.source, event.at, event.partition_date, event.extra
+    )
     for route in routes.get(event.asset, ()):
         if event.partition_key is None:
             reason = f"the event has no partition_key, which job {route.job.id!r} is scheduled on"
@@ -104,10 +120,16 @@ def map_event(event: AcceptedEvent, routes: Plan, position: str) -> tuple[list[M
             audit.append(_entry(AuditKind.MAPPING_FAILED, event, route, position, str(error)))
             continue
         except Exception as error:  # a mapper of the user's: whatever it raises concerns only this job
-            reason = f"{type(route.mapper).__name__} raised {type(error).__name__}: {error}"
+            reason = _raised(route.mapper, "placements", error)
             audit.append(_entry(AuditKind.MAPPING_FAILED, event, route, position, reason))
             continue
-        carried = _carried(route.mapper, event.partition_date)
+        carried, problem = route.carried(event.partition_date)
+        problems = [
+            each for each in dict.fromkeys((problem, *(target.problem for target in targets))) if each
+        ]
+        if problems:
+            reason = "; ".join(problems) + "; the event counts without that date"
+            audit.append(_entry(AuditKind.MAPPING_FAILED, event, route, position, reason))
         mapped += (Mapped(route.job, member, route.asset, target, carried) for target in targets)
     return mapped, audit
 
@@ -144,9 +166,8 @@ def batch(source: str, entries: Iterable[tuple[int, int, Mapped]]) -> Contributi
     )
 
 
-def _carried(mapper: PartitionMapper, date: int | None) -> int | None:
-    at: datetime | None = mapper.carry_partition_date(None if date is None else from_ms(date))
-    return None if at is None else to_ms(at)
+def _raised(mapper: PartitionMapper, method: str, error: Exception) -> str:
+    return f"{type(mapper).__name__}.{method} raised {type(error).__name__}: {error}"
 
 
 def _entry(kind: AuditKind, event: AcceptedEvent, route: Route, position: str, message: str) -> AuditEntry:

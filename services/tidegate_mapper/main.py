@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from time import monotonic
 
-import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from pydantic import ValidationError
 
 from tidegate.contracts.accepted import AcceptedBatch
 from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, shard_of
 from tidegate.contracts.topics import ACCEPTED, CONTRIBUTIONS
@@ -18,17 +18,15 @@ from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
 from tidegate.runtime.positions import Gap, Highs, Position, source_of
-from tidegate.runtime.producer import Outgoing, acknowledged_producer, audit_records, send_all
+from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
+from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
-from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.topic_admin import admin_client, check_installation
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_mapper.decide import SERVICE, Mapped, Plan, batch, map_event, plan
-
-log = structlog.get_logger()
 
 
 class Mapper:
@@ -47,7 +45,9 @@ class Mapper:
         self._incarnations = {tp: position.incarnation for tp, position in positions.items()}
 
     def position_after(self, tp: TopicPartition, record: ConsumerRecord) -> Position:
-        return Position(record.offset + 1, record.timestamp, self._highs[tp].snapshot(), self._incarnations[tp])
+        return Position(
+            record.offset + 1, record.timestamp, self._highs[tp].snapshot(), self._incarnations[tp]
+        )
 
     async def map_records(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[Outgoing]:
         """The contributions and audit entries that the records of one partition give."""
@@ -99,7 +99,9 @@ async def session(settings: Settings, state: ServiceState) -> None:
         mapper = Mapper(view)
 
         async def start(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
-            places, positions = await start_from_committed(consumer, admin, redis, settings, group, partitions)
+            places, positions = await start_from_committed(
+                consumer, admin, redis, settings, group, partitions
+            )
             mapper.start(positions)
             return places
 
@@ -115,7 +117,9 @@ async def session(settings: Settings, state: ServiceState) -> None:
                 for tp, records in polled.items():
                     outgoing += await mapper.map_records(tp, records)
                 await send_all(producer, outgoing)
-                await consumer.commit({tp: mapper.position_after(tp, records[-1]) for tp, records in polled.items()})
+                await consumer.commit(
+                    {tp: mapper.position_after(tp, records[-1]) for tp, records in polled.items()}
+                )
                 metrics.BATCH_SECONDS.observe(monotonic() - began)
 
 

@@ -1,4 +1,4 @@
--- apply: fold a batch of contributions into one shard, by compare-and-set on the shard's offset (protocol.md R1).
+-- apply: fold a batch of contributions into one shard, by compare-and-set on the shard's offset (rule R1).
 --
 -- KEYS[1] log     hash   next:<partition> next offset, at:<partition> time of the record before it,
 --                        high:<source> "offset.ordinal" of the highest contribution folded (E1)

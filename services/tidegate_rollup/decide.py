@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
@@ -38,21 +38,35 @@ class Entry(NamedTuple):
     job: JobRef
     event: MemberEvent
     contribution: Contribution
+    shard: int = 0
 
 
-def entries_of(offset: int, at: int, batch: ContributionBatch) -> list[Entry]:
-    """The contributions of one record, in order."""
-    return [
-        Entry(offset, index, at, batch.source, batch.jobs[each.job], batch.events[each.event], each)
-        for index, each in enumerate(batch.entries)
-    ]
+def entries_of(
+    offset: int, at: int, batch: ContributionBatch, ours: Collection[int], shards: int
+) -> list[Entry]:
+    """The contributions of one record, in order.
+
+    Raises IndexError where they name what the record does not hold, or a shard that its partition does not feed.
+    """
+    entries = []
+    for index, each in enumerate(batch.entries):
+        if min(each.job, each.event, each.asset, each.member) < 0 or each.member >= each.size:
+            raise IndexError(f"contribution {index} has an index out of range: {each}")
+        job, event = batch.jobs[each.job], batch.events[each.event]
+        if each.asset >= len(job.assets):
+            raise IndexError(f"contribution {index} has asset {each.asset} of {len(job.assets)}")
+        shard = shard_of(job.id, each.key, shards)
+        if shard not in ours:
+            raise IndexError(f"contribution {index} is for shard {shard}, which another partition feeds")
+        entries.append(Entry(offset, index, at, batch.source, job, event, each, shard))
+    return entries
 
 
-def by_shard(entries: Iterable[Entry], shards: int) -> dict[int, list[Entry]]:
+def by_shard(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
     """The entries of every shard that has any."""
     found: dict[int, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(shard_of(entry.job.id, entry.contribution.key, shards), []).append(entry)
+        found.setdefault(entry.shard, []).append(entry)
     return found
 
 
@@ -99,11 +113,11 @@ class _Part:
 
 def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
     """The names of the rounds that `entries` touch, and the batch as apply.lua takes it."""
-    rounds: dict[tuple[str, str], int] = {}
+    rounds: dict[str, int] = {}
     jobs: dict[JobRef, int] = {}
     sources: dict[str, _Source] = {}
     parts: list[_Part] = []
-    latest: dict[tuple[str, str], _Part] = {}
+    latest: dict[str, _Part] = {}
     repeats = 0
     for entry in entries:
         job, each = entry.job, entry.contribution
@@ -115,13 +129,15 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
         else:
             repeats += 1
             continue
-        name = (job.id, each.key)
+        name = round_name(job.id, job.incarnation, each.key)
         number = jobs.setdefault(job, len(jobs) + 1)
         part = latest.get(name)
         if part is None or part.job != number or len(part.entries) == ENTRIES_PER_PART:
-            part = latest[name] = _Part(rounds.setdefault(name, len(rounds) + 1), number, each.key, _fields_of(job))
+            part = latest[name] = _Part(
+                rounds.setdefault(name, len(rounds) + 1), number, each.key, _fields_of(job)
+            )
             parts.append(part)
-        event, key_end = _stored(entry)
+        event, key_end = _stored(name, entry)
         part.entries.append(
             (
                 source.number,
@@ -140,13 +156,14 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
                 key_end,
             )
         )
-    names = [round_name(*name) for name in rounds]
+    names = list(rounds)
     batch = {
         "repeats": repeats,
         "sources": [(name, *source.lowest, *source.highest) for name, source in sources.items()],
         "jobs": [_json(job) for job in jobs],
         "parts": [
-            (part.round, names[part.round - 1], _json(part.key), part.job, part.fields, part.entries) for part in parts
+            (part.round, names[part.round - 1], _json(part.key), part.job, part.fields, part.entries)
+            for part in parts
         ],
     }
     return names, _json(batch)
@@ -156,17 +173,17 @@ def _fields_of(job: JobRef) -> list[str]:
     return ["opened", *(f"{kind}:{asset}" for asset in range(len(job.assets)) for kind in ("count", "need"))]
 
 
-def _stored(entry: Entry) -> tuple[str, int]:
+def _stored(name: str, entry: Entry) -> tuple[str, int]:
     """The event as its round keeps it, and the length in bytes of its part up to the key."""
     event, each = entry.event, entry.contribution
-    start = f'"{_digest(entry)}",{_json(event.key)}'
+    start = f'"{_digest(name, event)}",{_json(event.key)}'
     rest = _json((event.id, event.source, event.at, event.date, each.carried, event.extra))
     return f"{start},{rest[1:-1]}", len(start.encode())
 
 
-def _digest(entry: Entry) -> str:
+def _digest(name: str, event: MemberEvent) -> str:
     """16 characters that tell (round, event) apart; no part of it can hold a line break."""
-    text = "\n".join((entry.job.id, entry.contribution.key, entry.event.source, entry.event.id))
+    text = f"{name}\n{event.source}\n{event.id}"
     return b64encode(blake2b(text.encode(), digest_size=12).digest()).decode()
 
 
@@ -249,7 +266,9 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
     fired = _fired_round(each.round)
     stored = fired.events
     dates = [ContributedDate(from_ms(date), True) for date in fired.dates]
-    dates += [ContributedDate(from_ms(event.carried), False) for _, _, event in stored if event.carried is not None]
+    dates += [
+        ContributedDate(from_ms(event.carried), False) for _, _, event in stored if event.carried is not None
+    ]
     resolved = resolve_partition_date(dates)
     request = RunRequest(
         offset=each.offset,
@@ -299,7 +318,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
 
 
 def run_id(job: JobRef, key: str, generation: int, events: Iterable[StoredEvent]) -> str:
-    """32 hexadecimal digits made from content: a replay gives the same id, another round another (protocol.md R7)."""
+    """32 hexadecimal digits made from content: a replay gives the same id, another round another (rule R7)."""
     parts = [job.id, job.incarnation, key, str(generation)]
     parts += sorted(f"{event.source}\n{event.id}" for event in events)
     return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
@@ -315,7 +334,9 @@ _MESSAGES: Mapping[AuditKind, Callable[[StoredEvent, StoredEvent | None], str]] 
     AuditKind.MEMBER_RERUN: lambda event, other: (
         f"event {event.id!r} repeats a member of a round that has fired; it starts no run (rerun policy: ignore)"
     ),
-    AuditKind.MEMBER_LATE: lambda event, other: f"event {event.id!r} came after its round had fired without it",
+    AuditKind.MEMBER_LATE: lambda event, other: (
+        f"event {event.id!r} came after its round had fired without it"
+    ),
 }
 
 

@@ -1,8 +1,5 @@
 """The rollup process: settings, connections, the loop; nothing else."""
 
-import structlog
-
-from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.producer import acknowledged_producer
 from tidegate.runtime.redis import connect_redis
@@ -13,8 +10,6 @@ from tidegate.runtime.topic_admin import admin_client, check_installation
 from tidegate_rollup.decide import SERVICE
 from tidegate_rollup.owner import PartitionOwner
 from tidegate_rollup.store import RoundStore
-
-log = structlog.get_logger()
 
 
 async def session(settings: Settings, state: ServiceState) -> None:

@@ -1,12 +1,13 @@
 """One process's share of the rollup: the partitions of `contributions` that it owns, and the shards they feed.
 
-What is sent follows protocol.md R1 to R3: a batch is folded into every shard it concerns, fired rounds wait in the
+What is sent follows rule R1 to R3: a batch is folded into every shard it concerns, fired rounds wait in the
 shard's outbox until their request is acknowledged, and the group's committed offset says that everything fired before
 it was.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 import structlog
@@ -18,6 +19,7 @@ from redis.asyncio import Redis
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.contributions import ContributionBatch
 from tidegate.contracts.definitions import Installation
+from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import partition_of, shards_of_partition
 from tidegate.contracts.runs import RunRequest, RunRequestBatch
@@ -26,12 +28,21 @@ from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.gaps import pass_accepted_gaps
 from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
-from tidegate.runtime.producer import Outgoing, audit_records, send_all
+from tidegate.runtime.producer import audit_records, send_all
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.starting import recreated
+from tidegate.runtime.starting import note_started, recreated, started_incarnations
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.unreadable import unreadable_record
-from tidegate_rollup.decide import SERVICE, Entry, Pending, audit_entry, by_shard, chunks, entries_of, run_request
+from tidegate_rollup.decide import (
+    SERVICE,
+    Entry,
+    Pending,
+    audit_entry,
+    by_shard,
+    chunks,
+    entries_of,
+    run_request,
+)
 from tidegate_rollup.store import Applied, RoundStore
 
 log = structlog.get_logger()
@@ -85,7 +96,12 @@ class PartitionOwner:
         self._committed_at = monotonic()
         positions: dict[TopicPartition, Position] = {}
         for tp in self.consumer.started:
-            waiting = [each.offset for (p, _), outbox in self._outbox.items() if p == tp.partition for each in outbox[:1]]
+            waiting = [
+                each.offset
+                for (p, _), outbox in self._outbox.items()
+                if p == tp.partition
+                for each in outbox[:1]
+            ]
             offset = min([self.consumer.position(tp), *waiting])
             if offset > self._committed[tp.partition].offset:
                 positions[tp] = replace(self._committed[tp.partition], offset=offset)
@@ -104,37 +120,73 @@ class PartitionOwner:
             for shard, reply in replies.items():
                 self._believed[shard] = reply.next_offset
                 self._outbox[tp.partition, shard] = reply.outbox
-            known = [(reply.next_offset, reply.at) for reply in replies.values() if reply.next_offset is not None]
+            known = [
+                (reply.next_offset, reply.at) for reply in replies.values() if reply.next_offset is not None
+            ]
             if len(known) == len(replies):
                 stored[tp] = Position(*min(known))
             places[tp] = self._place(tp, tp in committed, bool(known), stored.get(tp), *bounds[tp])
         whole = {tp: position for tp, position in stored.items() if not isinstance(places[tp], Gap)}
         for tp in await recreated(self._settings.kafka, whole):
-            places[tp] = Gap("the topic was created again: its last record is another one", bounds[tp][0], recreated=True)
+            places[tp] = Gap(
+                "the topic was created again: its last record is another one", bounds[tp][0], recreated=True
+            )
+        started = await started_incarnations(self._redis, self._settings, self._group, partitions)
         gaps = {
-            tp: (place, committed.get(tp, Position(bounds[tp][0])))
+            tp: (place, committed.get(tp, Position(bounds[tp][0], incarnation=started.get(tp, 0))))
             for tp, place in places.items()
             if isinstance(place, Gap)
         }
         passed = await pass_accepted_gaps(self.consumer, self._redis, self._settings, self._group, gaps)
+        if passed:
+            # What fired before a gap still goes out under the name of the log that it came from.
+            await self._send_left_over({tp.partition: gaps[tp][1] for tp in passed})
         for tp, position in passed.items():
             await self._move(tp, position.offset)
             places[tp] = position.offset
-        fresh = {tp: Position(place) for tp, place in places.items() if isinstance(place, int) and tp not in committed}
-        if fresh:
-            # Before anything is folded, so that state without a committed offset always means that one was lost (R3).
-            await self.consumer.commit(fresh)
-        self._committed = {tp.partition: position for tp, position in {**fresh, **committed, **passed}.items()}
+        fresh = {
+            tp: Position(place)
+            for tp, place in places.items()
+            if isinstance(place, int) and tp not in committed and tp not in passed
+        }
+        # Before anything is folded, so that state without a committed offset always means that one was lost (R3).
+        if fresh and not await self.consumer.commit(fresh):
+            self.consumer.restart()
+            return {}
+        known_now = {**fresh, **committed, **passed}
+        await note_started(
+            self._redis,
+            self._settings,
+            self._group,
+            started,
+            {tp: each.incarnation for tp, each in known_now.items()},
+        )
+        self._committed = {tp.partition: position for tp, position in known_now.items()}
+        unread = {tp.partition for tp, place in places.items() if isinstance(place, Gap)}
+        self._outbox = {place: outbox for place, outbox in self._outbox.items() if place[0] not in unread}
         return places
 
+    async def _send_left_over(self, before: Mapping[int, Position]) -> None:
+        whole, self._committed = self._outbox, dict(before)
+        self._outbox = {place: outbox for place, outbox in whole.items() if place[0] in before}
+        await self._send([])
+        self._outbox = whole  # those of `before` are empty now
+
     def _place(
-        self, tp: TopicPartition, has_committed: bool, has_state: bool, stored: Position | None, beginning: int, end: int
+        self,
+        tp: TopicPartition,
+        has_committed: bool,
+        has_state: bool,
+        stored: Position | None,
+        beginning: int,
+        end: int,
     ) -> int | Gap:
         if has_state and not has_committed:
             return Gap(
-                f"Redis holds rounds of namespace {self._settings.namespace!r} but group {self._group!r} has no committed"
-                " offset: the rounds belong to other topics, or the offset expired",
+                f"Redis holds rounds of namespace {self._settings.namespace!r} but group {self._group!r} has no"
+                " committed offset: it expired, the topic was created again, or the rounds belong to another",
                 beginning,
+                recreated=True,
             )
         if stored is None and has_committed and beginning > 0:
             return Gap(
@@ -149,7 +201,9 @@ class PartitionOwner:
         """Set every shard of a partition to `offset`, past records that a person accepted as lost."""
         idle = [(shard, self._believed[shard], ()) for shard in self._shards(tp)]
         replies = await self._store.apply(tp.partition, offset, offset, 0, idle)
-        self._believed.update({shard: offset for shard, reply in replies.items() if isinstance(reply, Applied)})
+        self._believed.update(
+            {shard: offset for shard, reply in replies.items() if isinstance(reply, Applied)}
+        )
 
     def _shards(self, tp: TopicPartition) -> range:
         return shards_of_partition(tp.partition, self._counts.partitions, self._counts.shards)
@@ -157,10 +211,12 @@ class PartitionOwner:
     async def _fold(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[AuditEntry]:
         entries: list[Entry] = []
         unreadable: list[AuditEntry] = []
+        ours = self._shards(tp)
         for record in records:
             try:
-                entries += entries_of(record.offset, record.timestamp, ContributionBatch.from_bytes(record.value or b""))
-            except ValidationError as error:
+                batch = ContributionBatch.from_bytes(record.value or b"")
+                entries += entries_of(record.offset, record.timestamp, batch, ours, self._counts.shards)
+            except (ValidationError, IndexError) as error:
                 unreadable.append(unreadable_record(SERVICE, tp, record, error))
         metrics.ENTRIES_READ.labels(tp.topic).inc(len(entries))
         self._times[tp.partition] = records[-1].timestamp
@@ -174,27 +230,37 @@ class PartitionOwner:
 
     async def _apply(self, tp: TopicPartition, entries: list[Entry], upto: int, at: int) -> bool:
         """Fold `entries` into their shards; False where a shard stood elsewhere, which starts the partition again."""
-        partition = tp.partition
         batches = []
-        for shard, mine in by_shard(entries, self._counts.shards).items():
+        for shard, mine in by_shard(entries).items():
             believed = self._believed[shard]
             if believed is None or believed < upto:
-                batches.append((shard, believed, [each for each in mine if believed is None or each.offset >= believed]))
+                batches.append(
+                    (shard, believed, [each for each in mine if believed is None or each.offset >= believed])
+                )
         return await self._call(tp, upto, at, batches) if batches else True
 
     async def _move_idle_shards(self) -> None:
         """Move shards without records to the position: a lost or rolled back one shows itself by it."""
         for tp in self.consumer.started:
             position = self.consumer.position(tp)
-            shards = self._shards(tp)
-            idle = [(s, b, []) for s in shards if (b := self._believed[s]) is None or b <= position]
+            idle: list[tuple[int, int | None, Sequence[Entry]]] = [
+                (shard, believed, ())
+                for shard in self._shards(tp)
+                if (believed := self._believed[shard]) is None or believed <= position
+            ]
             if idle and not await self._call(tp, position, self._times.get(tp.partition, 0), idle):
                 return
 
     async def _call(
-        self, tp: TopicPartition, upto: int, at: int, batches: Sequence[tuple[int, int | None, Sequence[Entry]]]
+        self,
+        tp: TopicPartition,
+        upto: int,
+        at: int,
+        batches: Sequence[tuple[int, int | None, Sequence[Entry]]],
     ) -> bool:
-        replies = await self._store.apply(tp.partition, self._committed[tp.partition].offset, upto, at, batches)
+        replies = await self._store.apply(
+            tp.partition, self._committed[tp.partition].offset, upto, at, batches
+        )
         moved = True
         for shard, reply in replies.items():
             if isinstance(reply, Applied):
@@ -203,7 +269,9 @@ class PartitionOwner:
                 metrics.REPEATS_DROPPED.labels(tp.topic).inc(reply.repeats)
             else:
                 metrics.STATE_MISMATCHES.inc()
-                log.warning("shard_elsewhere", shard=shard, believed=self._believed[shard], found=reply.next_offset)
+                log.warning(
+                    "shard_elsewhere", shard=shard, believed=self._believed[shard], found=reply.next_offset
+                )
                 moved = False
         if not moved:
             self.consumer.restart()
@@ -211,26 +279,41 @@ class PartitionOwner:
 
     async def _send(self, audit: list[AuditEntry]) -> None:
         """Send what is in the outboxes, wait for the acknowledgements, then take it out."""
-        outgoing: list[Outgoing] = []
         sending = {place: list(outbox) for place, outbox in self._outbox.items() if outbox}
+        outgoing: list[Outgoing] = []
         for (partition, shard), outbox in sending.items():
-            requests: dict[int, list[RunRequest]] = {}
-            for each in outbox:
-                if "audit" in each.payload:
-                    audit.append(audit_entry(each, partition))
-                    continue
-                request, conflict = run_request(each)
-                audit += [conflict] if conflict else []
-                requests.setdefault(partition_of(request.job, self._counts.partitions), []).append(request)
-            log_of = source_of(TopicPartition(CONTRIBUTIONS, partition), self._committed[partition].incarnation)
-            source = f"{log_of}#{shard}"
+            requests, noted = self._written_out(partition, outbox)
+            audit = [*audit, *noted]
+            log_of = source_of(
+                TopicPartition(CONTRIBUTIONS, partition), self._committed[partition].incarnation
+            )
+            encode = partial(_encode, f"{log_of}#{shard}")
             for target, some in requests.items():
+                outgoing += (Outgoing(RUN_REQUESTS, target, None, raw) for raw in pack(some, encode))
                 metrics.ROUNDS_FIRED.inc(len(some))
-                for raw in pack(some, lambda part, source=source: RunRequestBatch(source=source, requests=tuple(part)).to_bytes()):
-                    outgoing.append(Outgoing(RUN_REQUESTS, target, None, raw))
-        outgoing += audit_records(audit, self._counts.partitions)
-        await send_all(self._producer, outgoing)
+        await send_all(self._producer, outgoing + audit_records(audit, self._counts.partitions))
         if sending:
-            await self._store.confirm([(partition, shard, sent) for (partition, shard), sent in sending.items()])
+            await self._store.confirm(
+                [(partition, shard, sent) for (partition, shard), sent in sending.items()]
+            )
         for place, sent in sending.items():
             del self._outbox[place][: len(sent)]
+
+    def _written_out(
+        self, partition: int, outbox: Sequence[Pending]
+    ) -> tuple[dict[int, list[RunRequest]], list[AuditEntry]]:
+        """The run requests of an outbox by the partition of their job, and the audit entries."""
+        requests: dict[int, list[RunRequest]] = {}
+        audit: list[AuditEntry] = []
+        for each in outbox:
+            if "audit" in each.payload:
+                audit.append(audit_entry(each, partition))
+                continue
+            request, conflict = run_request(each)
+            audit += [conflict] if conflict else []
+            requests.setdefault(partition_of(request.job, self._counts.partitions), []).append(request)
+        return requests, audit
+
+
+def _encode(source: str, requests: Sequence[RunRequest]) -> bytes:
+    return RunRequestBatch(source=source, requests=tuple(requests)).to_bytes()

@@ -105,7 +105,15 @@ class RoundStore:
                     open_key(self._namespace, call.shard),
                     *(round_key(self._namespace, call.shard, name) for name in rounds),
                 ]
-                arguments = (partition, call.believed, call.upto, call.at, call.committed, self._horizon_ms, batch)
+                arguments = (
+                    partition,
+                    call.believed,
+                    call.upto,
+                    call.at,
+                    call.committed,
+                    self._horizon_ms,
+                    batch,
+                )
                 pipeline.evalsha(self._sha, len(keys), *keys, *arguments)
             replies: list[list[Any]] = await pipeline.execute()
             return replies

@@ -1,6 +1,6 @@
 """Tidegate: event-driven, partition-aware scheduling on Kafka and Redis.
 
-The public names are Airflow's: a schedule is ported by changing the import (decisions.md D29).
+The public names are Airflow's: a schedule is ported by changing the import (rule D29).
 """
 
 from tidegate.core.conditions import AssetAll, AssetAny

@@ -1,7 +1,7 @@
 """What broker tests share: a Kafka with a Redis, and fresh topics on it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from tests.servers.backends import BACKENDS, Backend, unavailable
+from tests import fixtures
+from tests.servers.backends import Backend
 from tests.servers.services import ServiceProcess
 from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
 from tidegate.contracts.topics import DEFINITIONS, Topic, declared_topics
@@ -19,14 +20,7 @@ from tidegate.core.plain import plain
 from tidegate.definitions import Asset, Job
 from tidegate.runtime.topic_admin import admin_client, create_topics
 
-
-@pytest.fixture(scope="session", params=sorted(BACKENDS))
-def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    """The embedded broker and, where they can be started, a real Kafka with a real Redis."""
-    if reason := unavailable(request.param):
-        pytest.skip(reason)
-    with BACKENDS[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
+backend = fixtures.backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +91,7 @@ async def define(bootstrap: str, *definitions: Job | Asset) -> None:
     records = []
     for each in definitions:
         kind, name = ("job", each.id) if isinstance(each, Job) else ("asset", each.name)
-        record = DefinitionRecord(kind=kind, id=name, incarnation="test", body=plain(each))  # type: ignore[arg-type]
+        record = DefinitionRecord(kind=kind, id=name, incarnation="test", body=plain(each))
         records.append((DEFINITIONS, 0, record.record_key.encode(), record.to_bytes()))
     await send(bootstrap, records)
 
@@ -144,6 +138,16 @@ async def read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:
             for tp, records in (await consumer.getmany(timeout_ms=50)).items():
                 found[tp] += records
         return [record for tp in partitions for record in found[tp]]
+    finally:
+        await consumer.stop()
+
+
+async def end_of(bootstrap: str, tp: TopicPartition) -> int:
+    """The offset that the next record of a partition gets."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        return int((await consumer.end_offsets([tp]))[tp])
     finally:
         await consumer.stop()
 

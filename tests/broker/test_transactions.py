@@ -1,4 +1,4 @@
-"""Transactions bound to a partition: all or nothing, and a predecessor is fenced (protocol.md T2)."""
+"""Transactions bound to a partition: all or nothing, and a predecessor is fenced (rule T2)."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -44,12 +44,16 @@ async def _records_and_offsets_are_there_together_with_where_each_record_went(in
     transactions = PartitionTransactions(installed.kafka, f"{group}-0")
     await transactions.start()
     try:
-        first = await transactions.commit([run(0), run(1)], {TP: Position(5, 77, {"a/0": (4, 2)}).to_kafka()}, group)
+        first = await transactions.commit(
+            [run(0), run(1)], {TP: Position(5, 77, {"a/0": (4, 2)}).to_kafka()}, group
+        )
         second = await transactions.commit([run(2)], {TP: Position(6, 78).to_kafka()}, group)
     finally:
         await transactions.stop()
     assert [each.offset for each in first] == [0, 1]
-    assert second[0].offset >= 2, "the marker of the first transaction may come before or after the second's record"
+    assert second[0].offset >= 2, (
+        "the marker of the first transaction may come before or after the second's record"
+    )
     assert [record.key for record in await read_all(installed.kafka, RUNS)] == [b"run-0", b"run-1", b"run-2"]
     successor = PartitionTransactions(installed.kafka, f"{group}-0")
     await successor.start()  # offsets of a transaction are certain only after this (T2)

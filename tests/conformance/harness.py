@@ -2,7 +2,7 @@
 
 A topic has two modules. `tests/conformance/<topic>.py` asks the library: `ANSWERS` maps every op of the file to a
 function from the vector to the answer, in the shape of the vector's `expect`; whatever it raises is the answer
-`{"error": ...}`. `tests/conformance/rules/<topic>.py` knows what decisions.md decides otherwise: `RULES` is a list of
+`{"error": ...}`. `tests/conformance/rules/<topic>.py` knows what docs/rules.md decides otherwise: `RULES` is a list of
 `Rule`. It works expectations out by hand and never imports the library, which loading checks.
 
 The first rule that applies to a vector says what is expected of it; without one the vector itself does. A vector is
@@ -40,7 +40,7 @@ class Rule:
     """What a decision makes of the vectors of one kind, seen before or not."""
 
     decision: str
-    """Its id in decisions.md, such as `F16`."""
+    """Its id in docs/rules.md, such as `F16`."""
     about: str
     """What it says, in a few words."""
     applies: Callable[[Vector], bool]

@@ -1,4 +1,4 @@
-"""Cron expressions at real instants: decisions.md D11 and the dates that people fear."""
+"""Cron expressions at real instants: rule D11, and the dates that people fear."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -79,7 +79,7 @@ def test_hours_written_as_a_range_over_the_day_are_wildcard_hours() -> None:
 
 
 def test_hourly_at_lord_howe_stays_on_the_grid() -> None:
-    # 23 and 24 hours on days of 23.5 and 24.5 (decisions.md D20)
+    # 23 and 24 hours on days of 23.5 and 24.5 (rule D20)
     for day, hours in (("2026-10-04", 23), ("2026-04-05", 24)):
         zone = ZoneInfo("Australia/Lord_Howe")
         start = datetime.fromisoformat(day).replace(tzinfo=zone).astimezone(UTC)
@@ -167,7 +167,7 @@ def test_several_expressions_tick_together() -> None:
 
 @pytest.mark.parametrize(("zone", "change"), CHANGES)
 def test_an_hour_starts_at_every_hourly_tick(zone: str, change: str) -> None:
-    # decisions.md D20; where a change leaves a part of an hour over, both leave it to the hour before
+    # rule D20; where a change leaves a part of an hour over, both leave it to the hour before
     start, end = at(change) - timedelta(days=2), at(change) + timedelta(days=2)
     found = list(Crons((Cron("0 * * * *", zone),)).between(start, end))
     assert found == list(HOUR.between(start, end + timedelta(microseconds=1), ZoneInfo(zone)))

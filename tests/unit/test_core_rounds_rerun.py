@@ -1,4 +1,4 @@
-"""What an event does whose round has fired (design.md section 5, rerun policy)."""
+"""What an event does whose round has fired (docs/rules.md, Meaning, rerun policy)."""
 
 import pytest
 

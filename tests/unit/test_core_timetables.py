@@ -106,7 +106,7 @@ def test_the_present_must_be_given_where_it_matters() -> None:
     assert run_after(OnceTimetable(), None, restriction("2026-03-10T00:00")) == "03-10 00:00"
 
 
-# ---- custom timetables, in every shape that Airflow knows (decisions.md D28) ----
+# ---- custom timetables, in every shape that Airflow knows (rule D28) ----
 
 
 class OlderForm(Timetable):

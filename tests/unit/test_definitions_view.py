@@ -1,4 +1,4 @@
-"""The view of definitions answers for any offset of their log (decisions.md D24)."""
+"""The view of definitions answers for any offset of their log (rule D24)."""
 
 from typing import Any
 
@@ -45,7 +45,14 @@ def test_a_job_is_what_the_last_record_below_the_offset_says() -> None:
     view.apply(job_record(3, "old"))
     view.apply(job_record(7, "new"))
     view.apply(record(9, "job:copy", None))
-    assert [assets_at(view, offset) for offset in (3, 4, 7, 8, 9, 10)] == [[], ["old"], ["old"], ["new"], ["new"], []]
+    assert [assets_at(view, offset) for offset in (3, 4, 7, 8, 9, 10)] == [
+        [],
+        ["old"],
+        ["old"],
+        ["new"],
+        ["new"],
+        [],
+    ]
     assert view.job("copy") is None
     assert view.job_at_revision("copy", 3) is not None
 
@@ -53,7 +60,9 @@ def test_a_job_is_what_the_last_record_below_the_offset_says() -> None:
 def test_a_definition_that_cannot_be_read_removes_only_its_own_job() -> None:
     view = DefinitionsView()
     view.apply(job_record(0, "a"))
-    view.apply(record(1, "job:other", written({"type": "Job", "id": "other", "schedule": {"type": "NoSuch"}})))
+    view.apply(
+        record(1, "job:other", written({"type": "Job", "id": "other", "schedule": {"type": "NoSuch"}}))
+    )
     view.apply(record(2, "job:third", b"not json"))
     assert list(view.jobs()) == ["copy"]
     assert view.next_offset == 3
@@ -61,7 +70,9 @@ def test_a_definition_that_cannot_be_read_removes_only_its_own_job() -> None:
 
 def test_every_asset_that_a_job_names_is_known() -> None:
     view = DefinitionsView()
-    job = Job("copy", schedule=PartitionedAssetTimetable(assets=Asset("a")), outlets=[Asset("b", "s3://bucket/b")])
+    job = Job(
+        "copy", schedule=PartitionedAssetTimetable(assets=Asset("a")), outlets=[Asset("b", "s3://bucket/b")]
+    )
     view.apply(record(0, "job:copy", written(plain(job))))
     assert view.known_assets()["b"].uri == "s3://bucket/b"
     assert set(view.known_assets()) == {"a", "b"}

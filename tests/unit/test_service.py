@@ -52,7 +52,9 @@ def run_service(body: str, folder: Path, deadline_s: float = 2) -> subprocess.Po
     program = folder / "service.py"
     session = textwrap.indent(textwrap.dedent(body), "    ")
     program.write_text(PROGRAM.format(session=session, port=free_port(), deadline_s=deadline_s))
-    return subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_a_session_that_fails_is_started_again_with_the_reason_in_readiness(tmp_path: Path) -> None:
@@ -68,13 +70,22 @@ def test_a_session_that_fails_is_started_again_with_the_reason_in_readiness(tmp_
     assert process.stdout is not None
     assert [process.stdout.readline().split()[1] for _ in range(3)] == ["1", "2", "3"]
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=20)
     assert process.returncode == 0, err
     assert "ConnectionError: no broker" in err
 
 
 def test_a_session_that_does_not_stop_is_left_at_the_deadline(tmp_path: Path) -> None:
-    process = run_service("await asyncio.Event().wait()", tmp_path, deadline_s=0.5)
+    process = run_service(
+        """
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(600)  # stands for a connection whose end never comes
+        """,
+        tmp_path,
+        deadline_s=0.5,
+    )
     assert process.stdout is not None
     process.stdout.readline()
     os.kill(process.pid, signal.SIGTERM)

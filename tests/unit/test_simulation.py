@@ -82,7 +82,9 @@ def test_three_assets_join_on_the_hour() -> None:
     assert [pending.partition_key for pending in simulation.pending()] == ["2026-03-10T10"]
 
 
-@pytest.mark.parametrize(("policy", "fires_at"), [(WaitForAll(), 3), (MinimumCount(2), 2), (MinimumCount(-1), 2)])
+@pytest.mark.parametrize(
+    ("policy", "fires_at"), [(WaitForAll(), 3), (MinimumCount(2), 2), (MinimumCount(-1), 2)]
+)
 def test_segments_fire_when_enough_are_in(policy: WaitPolicy, fires_at: int) -> None:
     window = SegmentWindow(["us", "eu", "apac"])
     mapper = RollupMapper(FixedKeyMapper("all"), window, policy)
@@ -92,7 +94,7 @@ def test_segments_fire_when_enough_are_in(policy: WaitPolicy, fires_at: int) -> 
         simulation.event("a", key)
         counts.append(len(simulation.runs))
     assert counts.index(1) == fires_at - 1
-    # keys without a date come again: what came after a partial round is the first of the next (decisions.md D23)
+    # keys without a date come again: what came after a partial round is the first of the next (rule D23)
     assert [pending.partition_key for pending in simulation.pending()] == ([] if fires_at == 3 else ["all"])
 
 
@@ -146,7 +148,7 @@ def test_dates_that_differ_are_no_date_and_an_audit_entry() -> None:
 
 
 @dataclass(frozen=True)
-class _Failing(PartitionMapper):
+class _Failing(PartitionMapper, is_base=True):
     def to_downstream(self, key: str) -> str:
         if key == "bad":
             raise RuntimeError("no")

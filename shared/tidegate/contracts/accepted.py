@@ -9,9 +9,9 @@ class AcceptedEvent(NamedTuple):
     """One valid, deduplicated asset event, in the order of its source partition."""
 
     offset: int
-    """Offset on the source partition: with it the next reader drops repeats (protocol.md E1)."""
+    """Offset on the source partition: with it the next reader drops repeats (rule E1)."""
     definitions: int
-    """The next offset of `definitions` when ingest saw the event: it is mapped by what lies below (protocol.md I3)."""
+    """The next offset of `definitions` when ingest saw the event: it is mapped by what lies below (rule I3)."""
     at: int
     """When the broker received it, milliseconds since 1970."""
     source: str

@@ -38,7 +38,7 @@ class Contribution(NamedTuple):
 
     offset: int
     ordinal: int
-    """With `offset` the coordinates on the source partition: strictly rising within one source (protocol.md E1)."""
+    """With `offset` the coordinates on the source partition: strictly rising within one source (rule E1)."""
     job: int
     """Index into the batch's jobs."""
     event: int

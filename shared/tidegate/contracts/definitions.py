@@ -24,12 +24,13 @@ class DefinitionRecord(Message):
 
 
 class Installation(Message):
-    """The counts that state depends on: fixed for life (protocol.md E3). Body of the one installation record."""
+    """The counts that state depends on: fixed for life (rule E3). Body of the one installation record."""
 
-    partitions: Annotated[int, Field(ge=1, le=1024)] = 4
+    partitions: Annotated[int, Field(ge=1, le=256)] = 4
     """Partitions of every keyed topic."""
-    shards: Annotated[int, Field(ge=1, le=256)] = 16
-    """Shards of Redis that rounds live in; independent of the partitions."""
+    shards: Annotated[int, Field(ge=1, le=128)] = 16
+    """Shards of Redis that rounds live in; independent of the partitions. The coordinates of all of them must fit into
+    the metadata of one committed offset."""
 
 
 INSTALLATION_KEY: Final = "installation:tidegate"

@@ -29,6 +29,9 @@ from tidegate.core.errors import InvalidEventError, InvalidPartitionKeyError
 from tidegate.core.keys import validate_key
 
 EVENT_TYPE: Final = "dev.tidegate.asset.updated.v1"
+MAX_DEPTH: Final = 64
+"""Levels of objects and lists in `extra`: parsers stop at some hundred, and messages of ours wrap it further."""
+
 STRUCTURED: Final = "application/cloudevents+json"
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -72,14 +75,18 @@ def _storable(value: datetime) -> datetime:
     return value
 
 
-def _finite(value: object) -> object:
-    todo = [value]
+def _portable(value: object) -> object:
+    """JSON that every reader of ours, and of others, can read back from inside a larger message."""
+    todo = [(value, 1)]
     while todo:
-        one = todo.pop()
+        one, depth = todo.pop()
+        if depth > MAX_DEPTH:
+            reason = "is nested more than {most} levels deep: flatten it"
+            raise PydanticCustomError("too-deep", reason, {"most": MAX_DEPTH})
         if isinstance(one, dict):
-            todo += one.values()
+            todo += ((each, depth + 1) for each in one.values())
         elif isinstance(one, list):
-            todo += one
+            todo += ((each, depth + 1) for each in one)
         elif isinstance(one, float) and not isfinite(one):
             reason = "holds NaN or an infinite number, which JSON cannot say: use null"
             raise PydanticCustomError("invalid-number", reason)
@@ -104,7 +111,7 @@ class AssetUpdate(BaseModel):
     """1 to 250 characters, no control characters; absent for an event that concerns the asset as a whole."""
     partition_date: Instant | None = None
     """The producer's own date of the partition, with an offset from UTC."""
-    extra: Annotated[dict[str, Any], AfterValidator(_finite)] | None = None
+    extra: Annotated[dict[str, Any], AfterValidator(_portable)] | None = None
 
     @model_validator(mode="after")
     def _names_an_asset(self) -> Self:
@@ -114,7 +121,7 @@ class AssetUpdate(BaseModel):
 
 
 class AssetEvent(BaseModel):
-    """A CloudEvent that says that an asset was updated. Extension attributes are kept (decisions.md D15)."""
+    """A CloudEvent that says that an asset was updated. Extension attributes are kept (rule D15)."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
@@ -221,6 +228,7 @@ _CODES: Final = {
     "missing": "missing-field",
     "extra_forbidden": "unknown-field",
     "invalid-key": "invalid-key",
+    "too-deep": "too-deep",
     "unknown-version": "unknown-version",
     "unknown-type": "unknown-type",
     "unknown-field": "unknown-field",

@@ -1,4 +1,4 @@
-"""Packed records: everything that one source batch gave for one partition, split by bytes (protocol.md E4)."""
+"""Packed records: everything that one source batch gave for one partition, split by bytes (rule E4)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar

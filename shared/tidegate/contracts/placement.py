@@ -1,4 +1,4 @@
-"""Which partition and which shard a record belongs to. Fixed for the life of an installation (protocol.md E3).
+"""Which partition and which shard a record belongs to. Fixed for the life of an installation (rule E3).
 
 CRC-32 of UTF-8: stable across processes and machines, and in the standard library. Producers of ours name partitions
 explicitly, since clients of other languages hash keys differently.

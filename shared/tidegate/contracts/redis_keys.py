@@ -9,9 +9,12 @@ def shard_prefix(namespace: str, shard: int) -> str:
     return f"{namespace}:{{{shard}}}:"
 
 
-def round_name(job: str, key: str) -> str:
-    """How a round is named; job ids hold no slash."""
-    return f"{job}/{key}"
+def round_name(job: str, incarnation: str, key: str) -> str:
+    """How a round is named; job ids and incarnations hold no slash.
+
+    Rounds of a job that was deleted and created again have nothing to do with those of the one before (D7).
+    """
+    return f"{job}/{incarnation}/{key}"
 
 
 def round_key(namespace: str, shard: int, name: str) -> str:

@@ -36,7 +36,7 @@ class RunRequest(Message):
 
     offset: int
     ordinal: int
-    """With `offset` the coordinates of the contribution that completed the round (protocol.md E1)."""
+    """With `offset` the coordinates of the contribution that completed the round (rule E1)."""
     run_id: str
     job: str
     incarnation: str
@@ -87,7 +87,7 @@ class RunCommand(Message):
     triggering_asset_events: tuple[TriggeringEvent, ...]
     outlets: tuple[Outlet, ...] = ()
     run_events_partition: int
-    """The partition of `run-events` that reports on this run go to (protocol.md T5)."""
+    """The partition of `run-events` that reports on this run go to (rule T5)."""
 
 
 class RunState(StrEnum):
@@ -126,7 +126,7 @@ class Run(Message):
     attempt: int = 1
     source: str
     offset: int
-    """Where its request came from; a seen run id with another place is audited (protocol.md T7)."""
+    """Where its request came from; a seen run id with another place is audited (rule T7)."""
     sent_at: int
     """Milliseconds since 1970."""
     updated_at: int

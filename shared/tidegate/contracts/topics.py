@@ -1,7 +1,7 @@
 """Every topic in one place: name, key, partitions, cleanup, retention, sizes.
 
 `tidegate topics create` makes them, `tidegate topics check` and every service at its start hold them against the
-broker (protocol.md E3).
+broker (rule E3).
 """
 
 import re
@@ -14,10 +14,10 @@ from tidegate.core.errors import DefinitionError
 
 MIB: Final = 1024 * 1024
 MAX_EVENT_BYTES: Final = 256 * 1024
-"""Larger asset events are refused (decisions.md D27)."""
+"""Larger asset events are refused (rule D27)."""
 
 PACK_BYTES: Final = 512 * 1024
-"""A packed record stays below this unless one entry alone is larger (protocol.md E4)."""
+"""A packed record stays below this unless one entry alone is larger (rule E4)."""
 
 MAX_INTERNAL_BYTES: Final = 8 * MIB
 """`max.message.bytes` of topics whose records hold a whole window of events."""
@@ -81,7 +81,15 @@ def declared_topics(partitions: int) -> tuple[Topic, ...]:
         Topic(REJECTED, "as received", 1, delete, _MONTH, fixed=False),
         Topic(ACCEPTED, "asset name", partitions, delete, _MONTH, fixed=True),
         Topic(CONTRIBUTIONS, "job + downstream key", partitions, delete, _MONTH, fixed=True),
-        Topic(RUN_REQUESTS, "job", partitions, delete, _MONTH, fixed=True, max_message_bytes=MAX_INTERNAL_BYTES + _SLACK),
+        Topic(
+            RUN_REQUESTS,
+            "job",
+            partitions,
+            delete,
+            _MONTH,
+            fixed=True,
+            max_message_bytes=MAX_INTERNAL_BYTES + _SLACK,
+        ),
         Topic(RUN_EVENTS, "job", partitions, delete, _MONTH, fixed=True),
         Topic(RUNS, "run id", partitions, compact, None, fixed=True),
         Topic(AUDIT, "job or asset", partitions, delete, _MONTH, fixed=False),

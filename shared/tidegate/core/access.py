@@ -1,4 +1,4 @@
-"""Which team's events reach which team's jobs (decisions.md F22, F38, D25)."""
+"""Which team's events reach which team's jobs (rules F22, F38, D25)."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
 """Conditions over assets: `a & b | c`, as the definition writes them and as the rollup's script decides them.
 
 A condition is a tree for people and for plain data; for the script it is a short list of clauses, each the indexes of
-assets that must all be satisfied (protocol.md R8).
+assets that must all be satisfied (rule R8).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -16,7 +16,7 @@ from tidegate.core.plain import Plain, expect
 MAX_CLAUSES: Final = 64
 
 
-class Condition(Plain, ABC):
+class Condition(Plain, ABC, is_base=True):
     """Something that asset events can satisfy."""
 
     def __and__(self, other: "Condition") -> "AssetAll":
@@ -30,30 +30,36 @@ class Condition(Plain, ABC):
         """The assets named, in reading order, repeats included."""
 
     @abstractmethod
-    def alternatives(self) -> Iterator[frozenset["Condition"]]:
-        """Sets of leaves, each of which satisfies the condition on its own."""
+    def alternatives(self) -> Collection[frozenset["Condition"]]:
+        """The smallest sets of leaves that satisfy the condition, each on its own.
+
+        Raises DefinitionError where there are more than 64.
+        """
 
     def clauses(self) -> tuple[tuple["Condition", ...], tuple[tuple[int, ...], ...]]:
-        """The distinct leaves in reading order, and the smallest alternatives as indexes into them.
-
-        Raises DefinitionError where there are more than 64 alternatives.
-        """
+        """The distinct leaves in reading order, and the alternatives as indexes into them; raises as they do."""
         leaves = tuple(dict.fromkeys(self.leaves()))
         index = {leaf: n for n, leaf in enumerate(leaves)}
-        found: set[frozenset[int]] = set()
-        for count, alternative in enumerate(self.alternatives()):
-            if count > 4096:
-                break
-            found.add(frozenset(index[leaf] for leaf in alternative))
-        smallest = [one for one in found if not any(other < one for other in found)]
-        if len(smallest) > MAX_CLAUSES:
-            raise DefinitionError(
-                f"the condition has more than {MAX_CLAUSES} ways to be satisfied: split the job or nest fewer | in &"
-            )
-        return leaves, tuple(sorted(tuple(sorted(one)) for one in smallest))
+        return leaves, tuple(
+            sorted(tuple(sorted(index[leaf] for leaf in one)) for one in self.alternatives())
+        )
 
 
-class Leaf(Condition):
+def _smallest(alternatives: Iterable[frozenset[Condition]]) -> Collection[frozenset[Condition]]:
+    """Those that hold no other one; never more than the clauses a job may have, so that combining them stays cheap."""
+    found: list[frozenset[Condition]] = []
+    for one in sorted(set(alternatives), key=len):
+        if not any(smaller <= one for smaller in found):
+            found.append(one)
+            if len(found) > MAX_CLAUSES:
+                raise DefinitionError(
+                    f"the condition has more than {MAX_CLAUSES} ways to be satisfied: split the job or nest fewer | in"
+                    " &"
+                )
+    return found
+
+
+class Leaf(Condition, is_base=True):
     """A condition that names one asset."""
 
     def leaves(self) -> Iterator[Condition]:
@@ -63,12 +69,12 @@ class Leaf(Condition):
         """Whether both name one asset, be it by different means."""
         return self == other
 
-    def alternatives(self) -> Iterator[frozenset[Condition]]:
-        yield frozenset((self,))
+    def alternatives(self) -> Collection[frozenset[Condition]]:
+        return [frozenset((self,))]
 
 
 @dataclass(frozen=True, init=False)
-class _Compound(Condition):
+class _Compound(Condition, is_base=True):
     conditions: tuple[Condition, ...]
 
     def __init__(self, *conditions: Condition) -> None:
@@ -94,14 +100,15 @@ class _Compound(Condition):
 class AssetAll(_Compound):
     """Every part must be satisfied; written `a & b`."""
 
-    def alternatives(self) -> Iterator[frozenset[Condition]]:
-        for parts in product(*(tuple(condition.alternatives()) for condition in self.conditions)):
-            yield frozenset().union(*parts)
+    def alternatives(self) -> Collection[frozenset[Condition]]:
+        found: Collection[frozenset[Condition]] = [frozenset()]
+        for condition in self.conditions:
+            found = _smallest(one | other for one, other in product(found, condition.alternatives()))
+        return found
 
 
 class AssetAny(_Compound):
     """One part is enough; written `a | b`."""
 
-    def alternatives(self) -> Iterator[frozenset[Condition]]:
-        for condition in self.conditions:
-            yield from condition.alternatives()
+    def alternatives(self) -> Collection[frozenset[Condition]]:
+        return _smallest(one for condition in self.conditions for one in condition.alternatives())

@@ -1,4 +1,4 @@
-"""Cron expressions at real instants of a zone (decisions.md D11); the only module that knows the cron library.
+"""Cron expressions at real instants of a zone (rule D11); the only module that knows the cron library.
 
 The library walks wall-clock times and is never told of the zone: its own rules for clock changes differ from ours (it
 takes `*/30 2 * * *` for a wildcard, and such a run would be lost in the hour that a spring change skips).

@@ -1,4 +1,4 @@
-"""The partition date of a run (design.md section 5, decisions.md D2)."""
+"""The partition date of a run (rule D2)."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,10 +12,9 @@ class ContributedDate(NamedTuple):
 
     at: datetime | None
     decoded: bool
-    """Whether a temporal mapper reads it from the key; otherwise the producer's own date, carried along.
-
-    Decoded without a date says that the mapper failed: the date is then not known at all.
-    """
+    """Whether a temporal mapper reads it from the key; otherwise the producer's own date, carried along."""
+    is_failed: bool = False
+    """Whether the mapper failed to read it: the date of the key is then not known at all."""
 
 
 class ResolvedDate(NamedTuple):
@@ -32,7 +31,7 @@ def resolve_partition_date(contributed: Iterable[ContributedDate]) -> ResolvedDa
     same way; a missing one has no say.
     """
     contributed = tuple(contributed)
-    if any(date.decoded and date.at is None for date in contributed):
+    if any(date.is_failed for date in contributed):
         return ResolvedDate(None)
     for decoded in (True, False):
         dates = sorted({date.at for date in contributed if date.decoded is decoded and date.at is not None})
@@ -51,5 +50,5 @@ def contributed_date(mapper: PartitionMapper, downstream_key: str) -> tuple[Cont
     try:
         at = mapper.to_partition_date(downstream_key)
     except Exception:  # whatever a mapper of the user's raises
-        return (ContributedDate(None, True),)
+        return (ContributedDate(None, True, is_failed=True),)
     return () if at is None else (ContributedDate(at, True),)

@@ -41,7 +41,9 @@ class FanOutExceededError(TidegateError, ValueError):
     """
 
     def __init__(self, *, cap: int, source: str, wanted: int) -> None:
-        super().__init__(f"partition fan-out exceeded: {wanted} downstream keys are wanted, {source} allows {cap}")
+        super().__init__(
+            f"partition fan-out exceeded: {wanted} downstream keys are wanted, {source} allows {cap}"
+        )
         self.cap = cap
         self.source = source
         self.wanted = wanted

@@ -1,4 +1,4 @@
-"""Partition keys: the rules that every key obeys (decisions.md D12)."""
+"""Partition keys: the rules that every key obeys (rule D12)."""
 
 import re
 from typing import Final
@@ -15,7 +15,9 @@ def validate_key(key: str) -> str:
     Raises InvalidPartitionKeyError that quotes the key.
     """
     if not key.strip():
-        raise InvalidPartitionKeyError(f"partition key {key!r} is empty or blank: give at least one visible character")
+        raise InvalidPartitionKeyError(
+            f"partition key {key!r} is empty or blank: give at least one visible character"
+        )
     if len(key) > MAX_KEY_CHARACTERS:
         raise InvalidPartitionKeyError(
             f"partition key {key[:40]!r}... has {len(key)} characters: at most {MAX_KEY_CHARACTERS} are allowed"

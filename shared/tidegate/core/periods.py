@@ -1,4 +1,4 @@
-"""Calendar periods as real stretches of time in a zone (decisions.md D20).
+"""Calendar periods as real stretches of time in a zone (rule D20).
 
 A period is named by its first instant. Minutes and hours start where the wall clock shows a full one; what a clock
 change cut off belongs to the one before it. Days and longer start at the first real instant of their first local date.
@@ -111,9 +111,8 @@ class _DatePeriod(Period):
     def floor(self, at: datetime, zone: ZoneInfo) -> datetime:
         wall = local(at, zone)
         first = self.first_date(wall.date())
-        if (
-            wall.fold
-        ):  # clocks that went back over midnight repeat an evening: the next period has already begun
+        if wall.fold:
+            # Clocks that went back over midnight repeat an evening: the next period has already begun.
             following = first_instant(self.next_date(first), zone)
             if following <= at:
                 return following
@@ -121,11 +120,7 @@ class _DatePeriod(Period):
 
     def next(self, start: datetime, zone: ZoneInfo) -> datetime:
         first = self.first_date(local(start, zone).date())
-        following = first_instant(self.next_date(first), zone)
-        while following <= start:  # a date that the zone skipped has no instant of its own
-            first = self.next_date(first)
-            following = first_instant(self.next_date(first), zone)
-        return following
+        return first_instant(self.next_date(first), zone)
 
 
 class Day(_DatePeriod):

@@ -1,9 +1,9 @@
 """Definitions as plain data and back: `{"type": "DayWindow", ...fields that differ from the default}`.
 
-Every mapper, window, wait policy, condition and timetable is a frozen dataclass registered under its class name, so
-the plain form needs no code of its own. A class whose fields are not plain data overrides `serialize` and
-`deserialize`, as in Airflow. Times and time spans in fields travel as `{"seconds": 90.0}`, `{"relativedelta": {...}}`
-and `{"instant": "2026-03-10T09:00:00+00:00"}`.
+Every mapper, window, wait policy, condition and timetable is a frozen dataclass registered under its class name, so the
+plain form needs no code of its own. A class whose fields are not plain data overrides `serialize` and `deserialize`, as
+in Airflow; so does one with a field that holds somebody's own JSON, which is left alone. Times and time spans in fields
+travel as `{"seconds": 90.0}`, `{"relativedelta": {...}}` and `{"instant": "2026-03-10T09:00:00+00:00"}`.
 """
 
 from dataclasses import MISSING, fields, is_dataclass
@@ -52,9 +52,9 @@ class Plain:
 
     type_name: ClassVar[str]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, *, is_base: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__name__.startswith("_"):
+        if is_base:  # data can name only what can be built
             cls.type_name = cls.__name__
         else:
             register_type(cls)
@@ -79,7 +79,9 @@ class Plain:
         known = {field.name for field in fields(cls) if field.init}
         for name in data:
             if name not in known:
-                raise DefinitionError(f"{cls.__name__} has no field {name!r}: use {', '.join(sorted(known)) or 'none'}")
+                raise DefinitionError(
+                    f"{cls.__name__} has no field {name!r}: use {', '.join(sorted(known)) or 'none'}"
+                )
         try:
             return cls(**{name: from_plain(value) for name, value in data.items()})
         except TypeError as error:
@@ -118,14 +120,16 @@ def from_plain(data: Any) -> Any:
         return data
     if "type" not in data:
         if data.keys() == {"seconds"}:
-            return timedelta(seconds=data["seconds"])
+            if not isinstance(seconds := data["seconds"], int | float):
+                raise DefinitionTypeError(f"a duration must be a number of seconds, not {seconds!r}")
+            return timedelta(seconds=seconds)
         if data.keys() == {"relativedelta"}:
             return relativedelta(**data["relativedelta"])
         if data.keys() == {"instant"}:
             return datetime.fromisoformat(data["instant"])
         return {key: from_plain(item) for key, item in data.items()}
     name = data["type"]
-    if name not in type_registry:
+    if not isinstance(name, str) or name not in type_registry:
         raise UnknownTypeError(
             f"type {name!r} is not known: install the plugin that brings it, or use one of"
             f" {', '.join(sorted(type_registry))}"

@@ -1,4 +1,4 @@
-"""The round: one filling of a window, as a pure fold (design.md section 5, protocol.md R8).
+"""The round: one filling of a window, as a pure fold (rule R8).
 
 The rollup's script does the same in Redis; a property test holds one against the other.
 """
@@ -135,8 +135,8 @@ def fold(state: Round, arrival: Arrival, rules: Rules) -> Step:
     mark = state.fired if state.fired is not None and state.fired.at >= since else None
     place, event = (arrival.asset, arrival.member), arrival.event
     if mark is not None:
-        seen = state.seen.get(event.identity)
-        if seen is not None and seen >= since:
+        seen_at = state.seen.get(event.identity)
+        if seen_at is not None and seen_at >= since:
             return Step(state, Outcome.DUPLICATE)
         policy = rules.rerun_policy_of(arrival)
         if rules.windowed and policy is not RerunPolicy.NEW_ROUND:

@@ -1,7 +1,7 @@
 """Instants and local calendars: the only place that knows how clocks change.
 
 An instant is an aware `datetime` in UTC. Zones come from zoneinfo. A local day is a date, not a midnight: where
-midnight is skipped or repeated, the day starts at its first real instant (design.md section 5).
+midnight is skipped or repeated, the day starts at its first real instant (docs/rules.md, Meaning).
 """
 
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -76,6 +76,7 @@ def transition_between(before: datetime, after: datetime, zone: ZoneInfo) -> dat
 
     The caller knows that exactly one change lies there. Transitions of the IANA database fall on whole seconds.
     """
+    before, after = before.replace(microsecond=0), after.replace(microsecond=0)
     offset = after.astimezone(zone).utcoffset()
     while after - before > _SECOND:
         middle = before + timedelta(seconds=(after - before) // _SECOND // 2)

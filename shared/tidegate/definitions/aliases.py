@@ -1,4 +1,4 @@
-"""What aliases stood for in a run (design.md section 7, decisions.md D13)."""
+"""What aliases stood for in a run (rule D13)."""
 
 import json
 from collections.abc import Iterable, Mapping

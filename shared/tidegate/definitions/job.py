@@ -1,4 +1,4 @@
-"""Jobs: what consumers declare (Airflow's DAG, as far as scheduling goes; decisions.md D26, D29)."""
+"""Jobs: what consumers declare (Airflow's DAG, as far as scheduling goes; rule D26, D29)."""
 
 import re
 from collections.abc import Sequence
@@ -23,9 +23,10 @@ class Job(Plain):
     """Something that runs when its schedule says so.
 
     `schedule` is a timetable or one of Airflow's short forms for one. `run_commands_topic` replaces the default
-    `run-commands.<id>`. Assets in `outlets` are updated by every run that succeeds. Start and end date bound the runs
-    that time gives, both inclusive; without `catchup` only the latest of those that were missed is run. Raises
-    DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over 200 characters.
+    `run-commands.<id>`. Assets in `outlets` are updated by every run that succeeds; naming an asset in `inlets` makes
+    it known. Start and end date bound the runs that time gives, both inclusive; without `catchup` only the latest of
+    those that were missed is run. Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over
+    200 characters.
     """
 
     id: str

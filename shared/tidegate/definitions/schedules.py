@@ -1,4 +1,4 @@
-"""What may stand after `schedule=`: a timetable, or one of Airflow's short forms for one (decisions.md D29)."""
+"""What may stand after `schedule=`: a timetable, or one of Airflow's short forms for one (rule D29)."""
 
 from collections.abc import Collection
 from datetime import timedelta

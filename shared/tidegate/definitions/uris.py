@@ -1,4 +1,4 @@
-"""Asset URIs: what is a valid one, and the one form that all spellings of it have (design.md section 7).
+"""Asset URIs: what is a valid one, and the one form that all spellings of it have (docs/rules.md, Meaning).
 
 As in Airflow, text without a scheme is taken as it is, and so is an `x-` scheme, whose meaning is its owner's.
 """

@@ -182,7 +182,9 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                 self._gaps[tp] = place.reason
                 log.error("log_gap", topic=tp.topic, partition=tp.partition, reason=place.reason)
                 self._consumer.pause(tp)
-                self._consumer.seek(tp, place.beginning)  # one partition without a position would stop every poll
+                self._consumer.seek(
+                    tp, place.beginning
+                )  # one partition without a position would stop every poll
             else:
                 self.seek(tp, place)
                 self._consumer.resume(tp)
@@ -190,7 +192,9 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._state.unblock("session")
         self._state.lag.clear()
         if self._gaps:
-            self._state.block("gap", "; ".join(f"{tp.topic}/{tp.partition}: {why}" for tp, why in self._gaps.items()))
+            self._state.block(
+                "gap", "; ".join(f"{tp.topic}/{tp.partition}: {why}" for tp, why in self._gaps.items())
+            )
         else:
             self._state.unblock("gap")
         started = sorted(f"{tp.topic}/{tp.partition}@{place}" for tp, place in places.items())

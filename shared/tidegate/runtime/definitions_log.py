@@ -63,7 +63,8 @@ class DefinitionsLog:
                     else:
                         self._stored[key] = Stored(DefinitionRecord.from_bytes(record.value), record.offset)
                 except ValidationError:
-                    continue  # services log it; whatever stood there before still holds
+                    # Services log it and treat the definition as gone, so `apply` publishes it anew.
+                    self._stored.pop(key, None)
 
     async def publish(self, records: Sequence[DefinitionRecord], deleted: Sequence[str] = ()) -> None:
         """Write the deletions (record keys), then the records, and read up to the last of them."""

@@ -1,4 +1,4 @@
-"""Every service's view of `definitions`: what applied at any offset of that log (decisions.md D24, protocol.md I3)."""
+"""Every service's view of `definitions`: what applied at any offset of that log (rule D24, rule I3)."""
 
 import asyncio
 from bisect import bisect_right
@@ -16,14 +16,20 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.plain import from_plain
 from tidegate.definitions import Asset, Job
 from tidegate.runtime.patience import patient
+from tidegate.runtime.topic_admin import admin_client
 
 log = structlog.get_logger()
 
 _PARTITION = TopicPartition(DEFINITIONS, 0)
+_WAIT_S = 20.0
 
 
 class NotInstalledError(TidegateError, RuntimeError):
     """The topics exist but hold no installation record."""
+
+
+class DefinitionsBehindError(TidegateError, RuntimeError):
+    """`definitions` does not hold what a record says was there when it was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class DefinitionsView:
         self._jobs: dict[str, list[tuple[int, DefinedJob | None]]] = defaultdict(list)
         self._assets: dict[str, Asset] = {}
         self._moved = asyncio.Condition()
-        self._follower: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
         self.installation: Installation | None = None
         self.next_offset = 0
         """Everything below this offset has been read."""
@@ -113,23 +119,40 @@ class DefinitionsView:
         return found
 
     async def wait_for(self, offset: int) -> None:
-        """Return when everything below `offset` has been read."""
-        async with self._moved:
-            await self._moved.wait_for(lambda: self.next_offset >= offset)
+        """Return when everything below `offset` has been read.
+
+        Raises the error that ended the reading, if any, and DefinitionsBehindError where the log does not get there.
+        """
+        if self.next_offset >= offset:
+            return
+        try:
+            async with asyncio.timeout(_WAIT_S), self._moved:
+                await self._moved.wait_for(lambda: self.next_offset >= offset or self._error)
+        except TimeoutError as error:
+            raise DefinitionsBehindError(
+                f"a record was made with definitions up to offset {offset}, but `definitions` ends at"
+                f" {self.next_offset}: was the topic created again?"
+            ) from error
+        self.raise_if_broken()
 
     def raise_if_broken(self) -> None:
         """Pass on the error that ended the view's reading, if any: a view that stands still must end the session."""
-        if self._follower is not None and self._follower.done():
-            self._follower.result()
+        if self._error is not None:
+            raise self._error
 
     async def _follow(self, consumer: AIOKafkaConsumer) -> None:
-        while True:
-            records = await consumer.getmany(timeout_ms=500)
+        try:
+            while True:
+                records = await consumer.getmany(timeout_ms=500)
+                async with self._moved:
+                    for record in records.get(_PARTITION, ()):
+                        self.apply(record)
+                    # Markers and compacted records take offsets too.
+                    self.next_offset = max(self.next_offset, await consumer.position(_PARTITION))
+                    self._moved.notify_all()
+        except Exception as error:
             async with self._moved:
-                for record in records.get(_PARTITION, ()):
-                    self.apply(record)
-                # Markers and compacted records take offsets too.
-                self.next_offset = max(self.next_offset, await consumer.position(_PARTITION))
+                self._error = error
                 self._moved.notify_all()
 
 
@@ -143,6 +166,10 @@ def assets_of(job: Job) -> list[Asset]:
 @asynccontextmanager
 async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
     """A view that has been read to the end, and follows. Raises NotInstalledError without an installation record."""
+    async with admin_client(bootstrap) as admin:
+        # Listed, since asking for it by name could create it, with other settings.
+        if DEFINITIONS not in await admin.list_topics():
+            raise NotInstalledError("topic `definitions` does not exist: run `tidegate topics create`")
     view = DefinitionsView()
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
@@ -158,16 +185,16 @@ async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
         consumer.assign([_PARTITION])
         end = (await consumer.end_offsets([_PARTITION]))[_PARTITION]
         await consumer.seek_to_beginning(_PARTITION)
-        view._follower = follower = asyncio.create_task(view._follow(consumer))
+        follower = asyncio.create_task(view._follow(consumer))
         try:
-            reached = asyncio.create_task(view.wait_for(end))
-            await asyncio.wait((follower, reached), return_when=asyncio.FIRST_COMPLETED)
-            if follower.done():
-                follower.result()
+            await view.wait_for(end)
             if view.installation is None:
-                raise NotInstalledError("`definitions` holds no installation record: run `tidegate topics create`")
+                raise NotInstalledError(
+                    "`definitions` holds no installation record: run `tidegate topics create`"
+                )
             yield view
         finally:
             follower.cancel()
+            await asyncio.wait((follower,))
     finally:
         await consumer.stop()

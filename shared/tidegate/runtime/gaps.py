@@ -1,4 +1,4 @@
-"""Gaps in a log: a partition stays unread until a person accepts that its records are lost (protocol.md E2)."""
+"""Gaps in a log: a partition stays unread until a person accepts that its records are lost (rule E2)."""
 
 from collections.abc import Mapping
 from dataclasses import replace

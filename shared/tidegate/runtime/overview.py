@@ -70,7 +70,8 @@ async def overview(
     workers = await _worker_groups(admin, set(read_by))
     lags = await _lags(bootstrap, admin, counts, read_by, workers, commands)
     jobs = log.of_kind("job")
-    waiting = await count_open(redis, namespace, installation.shards, sorted(jobs))
+    incarnations = {job: each.record.incarnation for job, each in jobs.items()}
+    waiting = await count_open(redis, namespace, installation.shards, incarnations)
     return Overview(
         installation.partitions,
         installation.shards,

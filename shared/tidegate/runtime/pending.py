@@ -5,7 +5,7 @@ What the keys hold stands on top of the rollup's script.
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -53,13 +53,13 @@ class PendingRounds:
     total: int
 
 
-async def count_open(redis: Redis, namespace: str, shards: int, jobs: Collection[str]) -> dict[str, int]:
-    """How many rounds of each job are filling."""
+async def count_open(redis: Redis, namespace: str, shards: int, jobs: Mapping[str, str]) -> dict[str, int]:
+    """How many rounds of each job are filling; jobs are given with their incarnations."""
     names = list(jobs)
     async with redis.pipeline(transaction=False) as pipeline:
         for job in names:
             for shard in range(shards):
-                pipeline.zlexcount(open_key(namespace, shard), *_range_of(job))
+                pipeline.zlexcount(open_key(namespace, shard), *_range_of(job, jobs[job]))
         counts = await pipeline.execute()
     return {job: sum(counts[n * shards : (n + 1) * shards]) for n, job in enumerate(names)}
 
@@ -68,14 +68,16 @@ async def pending_rounds(
     redis: Redis, namespace: str, shards: int, view: DefinitionsView, job: str, limit: int
 ) -> PendingRounds:
     """The first `limit` open rounds of `job`, ordered by key."""
+    defined = view.job(job)
+    incarnation = defined.incarnation if defined else ""
     async with redis.pipeline(transaction=False) as pipeline:
         for shard in range(shards):
-            pipeline.zrangebylex(open_key(namespace, shard), *_range_of(job), start=0, num=limit)
+            pipeline.zrangebylex(open_key(namespace, shard), *_range_of(job, incarnation), start=0, num=limit)
         found = await pipeline.execute()
-    prefix = len(round_name(job, ""))
-    keys = sorted(name[prefix:] for names in found for name in names)[:limit]
-    total = (await count_open(redis, namespace, shards, [job]))[job]
-    rounds = [round_key(namespace, shard_of(job, key, shards), round_name(job, key)) for key in keys]
+    prefix = round_name(job, incarnation, "")
+    keys = sorted(name.removeprefix(prefix) for names in found for name in names)[:limit]
+    total = (await count_open(redis, namespace, shards, {job: incarnation}))[job]
+    rounds = [round_key(namespace, shard_of(job, key, shards), prefix + key) for key in keys]
     async with redis.pipeline(transaction=False) as pipeline:
         for name in rounds:
             pipeline.hkeys(name)  # names only: values hold whole events
@@ -89,8 +91,8 @@ async def pending_rounds(
     return PendingRounds(tuple(described), total)
 
 
-def _range_of(job: str) -> tuple[bytes, bytes]:
-    prefix = b"[" + round_name(job, "").encode()
+def _range_of(job: str, incarnation: str) -> tuple[bytes, bytes]:
+    prefix = b"[" + round_name(job, incarnation, "").encode()
     return prefix, prefix + b"\xff"  # no text in UTF-8 holds this byte
 
 

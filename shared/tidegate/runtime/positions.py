@@ -1,4 +1,4 @@
-"""Where to start reading, and what is remembered beside an offset (protocol.md E1, E2)."""
+"""Where to start reading, and what is remembered beside an offset (rule E1, E2)."""
 
 import json
 from base64 import b64decode, b64encode
@@ -83,7 +83,7 @@ def source_of(tp: TopicPartition, incarnation: int = 0) -> str:
     """What records made from `tp` name as their source: `<topic>/<partition>`, and `~<n>` once its log began anew.
 
     The suffix keeps the coordinates of a log that began anew apart from those of the old one, which readers compare
-    by source (protocol.md E1).
+    by source (rule E1).
     """
     return f"{tp.topic}/{tp.partition}" + (f"~{incarnation}" if incarnation else "")
 
@@ -93,7 +93,9 @@ def decide_start(wanted: int | None, beginning: int, end: int) -> int | Gap:
     if wanted is None:
         return beginning
     if wanted < beginning:
-        return Gap(f"records {wanted} to {beginning - 1} are gone from the log before they were read", beginning)
+        return Gap(
+            f"records {wanted} to {beginning - 1} are gone from the log before they were read", beginning
+        )
     if wanted > end:
         reason = f"offset {wanted} lies beyond the end {end}: the topic was created again or lost records"
         return Gap(reason, beginning, recreated=True)

@@ -1,6 +1,5 @@
-"""Sending records that must all be acknowledged before anything else moves (protocol.md I1, E1)."""
+"""Sending records that must all be acknowledged before anything else moves (rule I1, E1)."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -8,12 +7,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
 
 from tidegate.contracts.audit import AuditEntry
-from tidegate.contracts.outgoing import HEADROOM, Outgoing
+from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
-from tidegate.contracts.topics import AUDIT, MAX_INTERNAL_BYTES
+from tidegate.contracts.topics import AUDIT
 from tidegate.runtime import metrics
-
-__all__ = ["HEADROOM", "Outgoing", "acknowledged_producer", "audit_records", "send_all"]
+from tidegate.runtime.sending import LIMITS, send_acknowledged
 
 
 @asynccontextmanager
@@ -24,9 +22,8 @@ async def acknowledged_producer(bootstrap: str, client_id: str) -> AsyncIterator
         client_id=client_id,
         enable_idempotence=True,
         acks="all",
-        max_request_size=MAX_INTERNAL_BYTES + HEADROOM,
-        max_batch_size=MAX_INTERNAL_BYTES,
         retry_backoff_ms=20,
+        **LIMITS,
     )
     await producer.start()
     try:
@@ -40,13 +37,7 @@ async def send_all(producer: AIOKafkaProducer, records: Sequence[Outgoing]) -> l
 
     Raises the first error; the caller then ends its session, so that a partition never has a hole.
     """
-    if not records:
-        return []
-    futures = [
-        await producer.send(each.topic, each.value, each.key, each.partition, headers=list(each.headers))
-        for each in records
-    ]
-    acknowledged = list(await asyncio.gather(*futures))
+    acknowledged = await send_acknowledged(producer, records)
     for each in records:
         metrics.RECORDS_SENT.labels(each.topic).inc()
     return acknowledged

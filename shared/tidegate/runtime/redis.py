@@ -31,4 +31,3 @@ async def check_eviction(client: Redis) -> None:
             f"Redis has maxmemory-policy {policy!r}, which drops pending work under memory pressure:"
             " run CONFIG SET maxmemory-policy noeviction"
         )
-

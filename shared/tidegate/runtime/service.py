@@ -1,4 +1,4 @@
-"""The life of a service process: signals, health, sessions that start again after every failure (protocol.md E5)."""
+"""The life of a service process: signals, health, sessions that start again after every failure (rule E5)."""
 
 import asyncio
 import contextlib
@@ -30,19 +30,15 @@ def serve(name: str, settings: S, session: Session[S]) -> None:
     """Run `session` until SIGTERM or SIGINT; a session that fails is logged and started again with back-off.
 
     A session opens its own connections, so that everything it knew is read again from Kafka and Redis. It returns
-    when `state.stopping` is set; one that does not return within the shutdown deadline is cancelled, and the process
-    ends without waiting for it, which the protocol allows at any point.
+    when `state.stopping` is set; where it does not within the shutdown deadline, the process ends without waiting for
+    it, which the protocol allows at any point.
     """
     configure_logging(name, settings)
     with contextlib.suppress(ImportError):
         import uvloop
 
         uvloop.install()
-    try:
-        asyncio.run(_serve(name, settings, session))
-    except TimeoutError:
-        log.error("shutdown_deadline_passed", deadline_s=settings.shutdown_deadline_s)
-        os._exit(1)
+    asyncio.run(_serve(name, settings, session))
 
 
 async def _serve(name: str, settings: S, session: Session[S]) -> None:
@@ -57,7 +53,11 @@ async def _serve(name: str, settings: S, session: Session[S]) -> None:
         stopping = asyncio.create_task(state.stopping.wait())
         await asyncio.wait((sessions, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        await asyncio.wait_for(sessions, settings.shutdown_deadline_s)
+        _, busy = await asyncio.wait((sessions,), timeout=settings.shutdown_deadline_s)
+        if busy:
+            log.error("shutdown_deadline_passed", deadline_s=settings.shutdown_deadline_s)
+            os._exit(1)
+        sessions.result()
     log.info("service_stopped")
 
 

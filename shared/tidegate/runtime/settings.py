@@ -19,7 +19,8 @@ class Settings(BaseSettings):
         "tidegate", description="prefix of consumer groups, transactional ids and Redis keys"
     )
     instance: str = Field(
-        "", description="a stable name of this replica, unique in its service: it then takes its partitions over at once"
+        "",
+        description="a stable name of this replica, unique in its service: it then takes its partitions over at once",
     )
     teams: tuple[str, ...] = Field((), description="teams whose topics asset-events.<team> ingest reads")
     health_host: str = Field("127.0.0.1", description="where /healthz, /readyz and /metrics listen")
@@ -27,9 +28,11 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
     batch_records: Annotated[int, Field(ge=1, le=10_000)] = Field(2_000, description="records polled at once")
-    poll_wait_ms: Annotated[int, Field(ge=1, le=5_000)] = Field(200, description="longest wait of an idle poll")
+    poll_wait_ms: Annotated[int, Field(ge=1, le=5_000)] = Field(
+        200, description="longest wait of an idle poll"
+    )
     dedupe_horizon_s: Annotated[int, Field(ge=60)] = Field(
-        7 * 86_400, description="how long event ids and fired rounds are remembered (decisions.md D5)"
+        7 * 86_400, description="how long event ids and fired rounds are remembered (rule D5)"
     )
     session_timeout_ms: Annotated[int, Field(ge=1_000)] = Field(
         10_000, description="after this silence the broker gives a process's partitions to another"
@@ -37,4 +40,6 @@ class Settings(BaseSettings):
     stall_after_s: Annotated[float, Field(gt=0)] = Field(
         60, description="/healthz fails when the loop made no step for so long while records wait"
     )
-    shutdown_deadline_s: Annotated[float, Field(gt=0)] = Field(10, description="a graceful stop takes at most this")
+    shutdown_deadline_s: Annotated[float, Field(gt=0)] = Field(
+        10, description="a graceful stop takes at most this"
+    )

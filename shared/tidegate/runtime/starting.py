@@ -34,7 +34,7 @@ async def start_from_committed(
     refused = refused or {}
     committed = await committed_positions(admin, group, partitions)
     bounds = await consumer.bounds(partitions)
-    started = await _started(redis, settings, group, partitions)
+    started = await started_incarnations(redis, settings, group, partitions)
     new = {
         tp: Position(bounds[tp][0])
         for tp in partitions
@@ -64,7 +64,7 @@ async def start_from_committed(
     for tp, position in passed.items():
         places[tp], positions[tp] = position.offset, position
     have_offsets = {tp: position.incarnation for tp, position in (committed | passed).items()}
-    await _note_started(redis, settings, group, started, have_offsets)
+    await note_started(redis, settings, group, started, have_offsets)
     return places, positions
 
 
@@ -72,7 +72,7 @@ def _started_key(settings: Settings, group: str) -> str:
     return f"{settings.namespace}:started:{group}"
 
 
-async def _started(
+async def started_incarnations(
     redis: Redis, settings: Settings, group: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """The partitions for which the group once committed an offset, with their incarnations.
@@ -87,7 +87,7 @@ async def _started(
     return {tp: int(each) for tp, each in zip(in_order, found, strict=True) if each is not None}
 
 
-async def _note_started(
+async def note_started(
     redis: Redis,
     settings: Settings,
     group: str,

@@ -113,7 +113,9 @@ def _children(up: Up, workers: Sequence[str], env: Mapping[str, str], notice: No
     for name in SERVICES:
         port = free_port()
         own = {"TIDEGATE_HEALTH_PORT": str(port)}
-        if up.is_embedded:  # which never drops a killed member, so that its successor must be known as the same
+        if (
+            up.is_embedded
+        ):  # which never drops a killed member, so that its successor must be known as the same
             own["TIDEGATE_INSTANCE"] = "1"
         command = [sys.executable, "-m", f"tidegate_{name}"]
         log_file = up.log_folder / f"{name}.log"

@@ -1,4 +1,4 @@
-"""Kafka transactions bound to one input partition (protocol.md T2, T9).
+"""Kafka transactions bound to one input partition (rule T2, T9).
 
 aiokafka has no fencing by group generation (KIP-447), so transactional ids are bound to input partitions: whoever
 owns the partition initialises all its ids first, which ends and fences whatever a predecessor had open, and only then
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
-from tidegate.contracts.outgoing import HEADROOM, Outgoing
-from tidegate.contracts.topics import MAX_INTERNAL_BYTES
+from tidegate.contracts.outgoing import Outgoing
+from tidegate.runtime.sending import LIMITS, send_acknowledged
 
 TRANSACTION_TIMEOUT_MS = 10_000
 
@@ -34,9 +34,8 @@ class PartitionTransactions:
                 transactional_id=f"{partition_id}-{n}",
                 transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
                 acks="all",
-                max_request_size=MAX_INTERNAL_BYTES + HEADROOM,
-                max_batch_size=MAX_INTERNAL_BYTES,
                 retry_backoff_ms=2,
+                **LIMITS,
             )
             for n in range(ids)
         ]
@@ -51,7 +50,9 @@ class PartitionTransactions:
     async def stop(self) -> None:
         """Close every producer at once; one that was fenced would go on trying."""
         for producer in self._producers:
-            with contextlib.suppress(Exception):  # nothing is lost: what was not committed is aborted by the next start
+            with contextlib.suppress(
+                Exception
+            ):  # nothing is lost: what was not committed is aborted by the next start
                 await asyncio.wait_for(producer.stop(), 2)
 
     async def commit(
@@ -71,7 +72,7 @@ class PartitionTransactions:
         self._failed = True
         await producer.begin_transaction()
         try:
-            acknowledged = await _acknowledged(producer, records)
+            acknowledged = await send_acknowledged(producer, records)
             if offsets:
                 await producer.send_offsets_to_transaction(dict(offsets), group)
         except Exception:
@@ -81,19 +82,3 @@ class PartitionTransactions:
         await producer.commit_transaction()
         self._failed = False
         return acknowledged
-
-
-async def _acknowledged(producer: AIOKafkaProducer, records: Sequence[Outgoing]) -> list[RecordMetadata]:
-    """Send in order and wait for every acknowledgement; raises the first error once all have come to an end.
-
-    aiokafka 0.14 commits a transaction although a record of it was refused, so nothing may be committed before this.
-    """
-    futures = [
-        await producer.send(each.topic, each.value, each.key, each.partition, headers=list(each.headers))
-        for each in records
-    ]
-    results = await asyncio.gather(*futures, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results

@@ -1,4 +1,4 @@
-"""Records that cannot be read: audited and passed, never in the way (protocol.md E5)."""
+"""Records that cannot be read: audited and passed, never in the way (rule E5)."""
 
 from typing import Final
 

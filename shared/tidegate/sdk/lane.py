@@ -1,4 +1,4 @@
-"""One partition of run commands: runs in order, results in one transaction with the offset (protocol.md T9).
+"""One partition of run commands: runs in order, results in one transaction with the offset (rule T9).
 
 Lanes work side by side. A lane does not pause its partition while a run is busy: it just asks for no more, which
 leaves what was fetched in advance in place, where a pause would throw it away. Heartbeats do not depend on it.
@@ -16,13 +16,13 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from tidegate.contracts.outgoing import Outgoing
-from tidegate.contracts.runs import RunCommand, RunEvent, RunState
+from tidegate.contracts.runs import RunCommand
 from tidegate.contracts.topics import RUN_EVENTS
 from tidegate.runtime.positions import Position
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate.sdk.events import outgoing_event
 from tidegate.sdk.execute import Function, Outcome, execute
-from tidegate.sdk.reports import Reports
+from tidegate.sdk.reports import Reports, run_event
 
 log = logging.getLogger(__name__)
 
@@ -241,14 +241,6 @@ class Lane:
         topic = self._shared.events_topic
         partitions = await self._shared.reports.partitions(topic)
         return [
-            status(command, outcome.state, outcome.error),
+            run_event(command, outcome.state, outcome.error),
             *(outgoing_event(topic, partitions, event.asset, event.value) for event in outcome.outlet_events),
         ]
-
-
-def status(command: RunCommand, state: RunState, error: str | None = None) -> Outgoing:
-    """The report on a run, on the partition that its command names (protocol.md T5)."""
-    report = RunEvent(
-        run_id=command.run_id, job=command.job, attempt=command.attempt, state=state, error=error
-    )
-    return Outgoing(RUN_EVENTS, command.run_events_partition, command.job.encode(), report.to_bytes())

@@ -101,7 +101,7 @@ class OutletEvents(Mapping[str, OutletAccessor]):
 def key_written_back(outlets: OutletEvents, partition_key: str | None) -> str | None:
     """The key that a run's own record has in the end: the one that it added, if it started without and added just one.
 
-    Several keys are no key of the run (decisions.md D8).
+    Several keys are no key of the run (rule D8).
     """
     added = {key for outlet in outlets.values() for key in outlet.partitions}
     return added.pop() if partition_key is None and len(added) == 1 else partition_key
@@ -120,7 +120,7 @@ def encode_outlets(
     """The events of a run that succeeded; raises InvalidEventError for an extra that is no JSON or too large.
 
     Ids are made from run, asset and key, and not from the attempt, so that a run done twice publishes once
-    (protocol.md T9). The run's date belongs to the run's key only; other keys go without.
+    (rule T9). The run's date belongs to the run's key only; other keys go without.
     """
     source = f"/tidegate/jobs/{job}"
     events = []

@@ -9,6 +9,7 @@ from typing import Final, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.runs import RunCommand, RunEvent, RunState
 from tidegate.contracts.topics import RUN_EVENTS
 
@@ -20,7 +21,7 @@ _DEADLINE_S: Final = 5.0
 class Reports:
     """Sends `running` reports. They are for people who watch: one that fails is logged and holds nothing up.
 
-    Not idempotent on purpose: a repeated report says nothing new (protocol.md T5), while an idempotent producer can
+    Not idempotent on purpose: a repeated report says nothing new (rule T5), while an idempotent producer can
     break for good, which would have to be noticed and mended.
     """
 
@@ -51,18 +52,22 @@ class Reports:
 
     async def running(self, command: RunCommand) -> None:
         """Queue the report that the run has started."""
-        report = RunEvent(
-            run_id=command.run_id, job=command.job, attempt=command.attempt, state=RunState.RUNNING
-        )
+        report = run_event(command, RunState.RUNNING)
         try:
             async with asyncio.timeout(_DEADLINE_S):
-                future = await self._producer.send(
-                    RUN_EVENTS, report.to_bytes(), command.job.encode(), command.run_events_partition
-                )
+                future = await self._producer.send(report.topic, report.value, report.key, report.partition)
         except (KafkaError, TimeoutError) as error:
             log.warning("the report that run %s has started could not be sent: %r", command.run_id, error)
         else:
             future.add_done_callback(_note)
+
+
+def run_event(command: RunCommand, state: RunState, error: str | None = None) -> Outgoing:
+    """The report on a run, on the partition that its command names (rule T5)."""
+    report = RunEvent(
+        run_id=command.run_id, job=command.job, attempt=command.attempt, state=state, error=error
+    )
+    return Outgoing(RUN_EVENTS, command.run_events_partition, command.job.encode(), report.to_bytes())
 
 
 def _note(future: "asyncio.Future[object]") -> None:

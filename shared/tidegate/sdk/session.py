@@ -50,7 +50,7 @@ class Options:
 
 
 class LogGap(Exception):
-    """Commands are gone from the log before they were read (protocol.md E2)."""
+    """Commands are gone from the log before they were read (rule E2)."""
 
 
 class _Trouble:

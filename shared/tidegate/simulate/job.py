@@ -67,7 +67,7 @@ class SimulatedJob:
         self.job = job
         self.paused = False
         self.held: list[Run] = []
-        """Runs that wait for the job to be resumed, in order (decisions.md D3)."""
+        """Runs that wait for the job to be resumed, in order (rule D3)."""
         self._audit = audit
         self._keys: dict[str, _Key] = {}
         self._events: dict[tuple[str, str], AssetEvent] = {}
@@ -118,7 +118,7 @@ class SimulatedJob:
         return held
 
     def redefine(self, job: Job) -> list[Run]:
-        """Go on under another definition; events of open rounds are mapped again (decisions.md D6).
+        """Go on under another definition; events of open rounds are mapped again (rule D6).
 
         Returns the runs that this completes.
         """
@@ -257,7 +257,7 @@ class SimulatedJob:
             self._note(
                 "date-failed", f"to_partition_date raised {type(error).__name__}: {error}", event, downstream
             )
-            dates.append(ContributedDate(None, True))
+            dates.append(ContributedDate(None, True, is_failed=True))
         try:
             dates.append(ContributedDate(mapper.carry_partition_date(event.date), False))
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What decisions.md decides otherwise about teams."""
+"""What docs/rules.md decides otherwise about teams."""
 
 from tests.conformance.harness import Rule, Vector
 

@@ -1,4 +1,4 @@
-"""What decisions.md decides otherwise about assets."""
+"""What docs/rules.md decides otherwise about assets."""
 
 import re
 from typing import Any

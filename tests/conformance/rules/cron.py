@@ -1,4 +1,4 @@
-"""What decisions.md decides otherwise about timetables.
+"""What docs/rules.md decides otherwise about timetables.
 
 Ticks are found here by walking the minutes of a day: every wall-clock time that an expression matches, one after the
 other, is looked up in the zone. Slow, and nothing like the library's way.

@@ -96,7 +96,7 @@ def date_after(kind: str, first: date) -> date:
 
 
 def floor(kind: str, at: datetime, zone: str) -> datetime:
-    """The start of the period that contains an instant (decisions.md D20)."""
+    """The start of the period that contains an instant (rule D20)."""
     if kind in ("Minute", "Hour"):
         at -= timedelta(seconds=wall(at, zone).second, microseconds=at.microsecond)
         while kind == "Hour" and wall(at, zone).minute != 0:
@@ -691,7 +691,7 @@ def downstream_mapper(subject: Subject) -> Subject:
 
 
 def needed(policy: Subject, size: int) -> int:
-    """How many members of a window a policy asks for (decisions.md F10)."""
+    """How many members of a window a policy asks for (rule F10)."""
     if policy["type"] == "WaitForAll":
         return size
     return int(policy["n"]) if policy["n"] > 0 else max(1, size + policy["n"])

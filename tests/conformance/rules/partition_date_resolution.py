@@ -1,4 +1,4 @@
-"""What decisions.md decides otherwise about a run's partition date."""
+"""What docs/rules.md decides otherwise about a run's partition date."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What decisions.md decides otherwise about keys that a run adds."""
+"""What docs/rules.md decides otherwise about keys that a run adds."""
 
 import re
 from typing import Any

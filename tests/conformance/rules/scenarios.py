@@ -1,4 +1,4 @@
-"""What decisions.md makes of whole scenarios: a second model of rounds, on top of the second model of mappers.
+"""What docs/rules.md makes of whole scenarios: a second model of rounds, on top of the second model of mappers.
 
 It looks at the list of steps as a whole. Every event counts at once and every satisfied round is a run (D16), so that
 ticks only say when to count.

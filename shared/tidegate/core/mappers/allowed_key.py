@@ -12,7 +12,7 @@ from tidegate.core.mappers.base import PartitionMapper
 class AllowedKeyMapper(PartitionMapper):
     """Downstream key = upstream key, for the keys in `allowed_keys` and no others.
 
-    Raises DefinitionTypeError where that is no list of texts (decisions.md F20), DefinitionError for what is no key.
+    Raises DefinitionTypeError where that is no list of texts (rule F20), DefinitionError for what is no key.
     """
 
     allowed_keys: Sequence[str]

@@ -27,7 +27,7 @@ class Placement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PartitionMapper(Plain, ABC):
+class PartitionMapper(Plain, ABC, is_base=True):
     """Turns an upstream partition key into downstream keys (AIP-76). Frozen, hashable, free of I/O and of clocks.
 
     A mapper of your own needs `to_downstream`. To stand in a rollup with a window over other things than text, it also

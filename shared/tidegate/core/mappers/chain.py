@@ -62,7 +62,7 @@ class ChainMapper(PartitionMapper):
         return self.mappers[-1].to_partition_date(downstream_key)
 
     def carry_partition_date(self, source_partition_date: datetime | None) -> datetime | None:
-        """The date where every mapper carries it (decisions.md F15)."""
+        """The date where every mapper carries it (rule F15)."""
         for mapper in self.mappers:
             source_partition_date = mapper.carry_partition_date(source_partition_date)
         return source_partition_date

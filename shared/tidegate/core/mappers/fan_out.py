@@ -38,7 +38,7 @@ class FanOutMapper(PartitionMapper):
     """`upstream_mapper` finds the anchor of a key, `window` its members, and `downstream_mapper` names them.
 
     Without `downstream_mapper` a day gives hours, a week and a month days, a quarter and a year months, in the zone of
-    the upstream mapper (decisions.md F13); for other windows it is needed, else DefinitionError. Members are real
+    the upstream mapper (rule F13); for other windows it is needed, else DefinitionError. Members are real
     periods, so no key names an hour that did not exist (D20). Raises DefinitionTypeError where the upstream mapper does
     not read what the window works with (F14).
     """

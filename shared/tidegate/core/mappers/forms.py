@@ -63,12 +63,12 @@ class Form:
     def read(self, key: str) -> datetime | None:
         """The wall-clock time that a key of this form names, aware where it gives an offset; None for other keys.
 
-        Where the form has week numbers or a quarter, they must fit the date (decisions.md F16).
+        Where the form has week numbers or a quarter, they must fit the date (rule F16).
         """
         if self._strptime:
             try:
                 at = datetime.strptime(key, self.text)
-            except ValueError:
+            except (ValueError, re.error):  # re.error: a part that stands twice can be written, but not read
                 return None
             return at if not self._needs_check or self.render(at).casefold() == key.casefold() else None
         found = self._pattern.fullmatch(key) if self._pattern else None

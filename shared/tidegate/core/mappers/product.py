@@ -14,7 +14,7 @@ from tidegate.core.plain import from_plain
 class ProductMapper(PartitionMapper):
     """`us|2026-03-10T09:00:00` -> `us|2026-03-10` with `ProductMapper(IdentityMapper(), StartOfDayMapper())`.
 
-    `date_from` is the index of the part that gives the partition date; without it a compound key has none (decisions.md
+    `date_from` is the index of the part that gives the partition date; without it a compound key has none (rule
     F07). Raises DefinitionTypeError for fewer than two mappers and for rollups among them, DefinitionError for an empty
     delimiter or an index that no part has.
     """
@@ -79,7 +79,7 @@ class ProductMapper(PartitionMapper):
         return self.mappers[self.date_from].to_partition_date(self._split(downstream_key)[self.date_from])
 
     def carry_partition_date(self, source_partition_date: datetime | None) -> datetime | None:
-        """The date where every part carries it, and carries the same (decisions.md F15)."""
+        """The date where every part carries it, and carries the same (rule F15)."""
         carried = {mapper.carry_partition_date(source_partition_date) for mapper in self.mappers}
         return carried.pop() if len(carried) == 1 else None
 

@@ -25,7 +25,7 @@ class RollupMapper(PartitionMapper):
     With a calendar window both spellings work: `upstream_mapper` at the window's period (StartOfDayMapper + DayWindow)
     or at the members' granularity (StartOfHourMapper + DayWindow). A finer key counts for the member that contains it.
     Where `input_format` holds no offset (`%z`), keys cannot tell the two occurrences of a repeated hour apart: they are
-    one member (F03). Raises DefinitionError for any other granularity (decisions.md F01, F04) and for a rollup that can
+    one member (F03). Raises DefinitionError for any other granularity (rules F01, F04) and for a rollup that can
     never be satisfied (D19), DefinitionTypeError for a mapper that does not read what the window works with.
     """
 
@@ -88,12 +88,12 @@ class RollupMapper(PartitionMapper):
         return self._membership.namer.to_partition_date(downstream_key)
 
     def carry_partition_date(self, source_partition_date: datetime | None) -> datetime | None:
-        """What the upstream mapper carries: a date where the key stays as it is (decisions.md F15)."""
+        """What the upstream mapper carries: a date where the key stays as it is (rule F15)."""
         return self.upstream_mapper.carry_partition_date(source_partition_date)
 
     @property
     def period_mapper(self) -> PartitionMapper:
-        """Names downstream keys: the mapper of the window's period (decisions.md D22)."""
+        """Names downstream keys: the mapper of the window's period (rule D22)."""
         return self._membership.namer
 
     @property
@@ -152,7 +152,7 @@ class RollupMapper(PartitionMapper):
             )
 
     def _expect_members_map_back(self, mapper: TemporalMapper) -> None:
-        """Hold a custom window against its mapper on some anchors (decisions.md D28); raises DefinitionError."""
+        """Hold a custom window against its mapper on some anchors (rule D28); raises DefinitionError."""
         anchor = mapper.to_partition_date("2027-12-01T00:00:00Z")
         for _ in range(8):
             downstream = mapper.encode(anchor)

@@ -15,19 +15,19 @@ from tidegate.core.zones import instant, local, zone_name, zone_named
 
 DEFAULT_INPUT_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
 
-# decisions.md D1: dates, and times to the microsecond with an optional offset.
+# rule D1: dates, and times to the microsecond with an optional offset.
 _DATE: Final = r"\d{4}-\d{2}-\d{2}"
 _TIME: Final = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
 _ISO: Final = re.compile(rf"{_DATE}(?P<time>T{_TIME}(?:Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemporalMapper(PartitionMapper):
+class TemporalMapper(PartitionMapper, is_base=True):
     """Maps a key to the calendar period of `timezone` that contains it.
 
     A key without an offset is wall-clock time in `timezone`: a repeated hour is its first occurrence, an hour that
     was skipped is the one that follows the change. The key of a repeated hour's second occurrence carries its offset
-    (decisions.md F08). Raises DefinitionError for an unknown zone.
+    (rule F08). Raises DefinitionError for an unknown zone.
     """
 
     period: ClassVar[Period]

@@ -11,7 +11,7 @@ from tidegate.core.state import compare_by_state
 
 
 @dataclass(frozen=True)
-class WaitPolicy(Plain, ABC):
+class WaitPolicy(Plain, ABC, is_base=True):
     """A claim about (arrived, expected) that stays true when more members arrive."""
 
     deadline: Deadline | None = field(default=None, kw_only=True)

@@ -8,7 +8,7 @@ from tidegate.core.policies.base import WaitPolicy
 
 @dataclass(frozen=True)
 class MinimumCount(WaitPolicy):
-    """Fire with `n` members, or with all but `-n` where `n` is negative, but never with none (decisions.md F10).
+    """Fire with `n` members, or with all but `-n` where `n` is negative, but never with none (rule F10).
 
     Raises DefinitionError for 0 and DefinitionTypeError for anything but a whole number (F30).
     """

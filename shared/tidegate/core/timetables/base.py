@@ -1,4 +1,4 @@
-"""What a timetable is: Airflow's protocol, and the values that flow through it (design.md section 6).
+"""What a timetable is: Airflow's protocol, and the values that flow through it (docs/rules.md, Meaning).
 
 Nothing here reads a clock: where an answer depends on the present, the caller says what time it is in the restriction,
 so that the same question always has the same answer.
@@ -92,7 +92,7 @@ class Timetable(Protocol):
     """When a job runs. A subclass gives `next_dagrun_info`, or the newer `next_dagrun_info_v2`, and is asked by either.
 
     The newer one is `next_dagrun_info_v2(*, last_dagrun_info, restriction)` and gets the last DagRunInfo whole; a
-    schedule that gives its runs partition keys needs it (decisions.md D28, F17).
+    schedule that gives its runs partition keys needs it (rules D28, F17).
     """
 
     description: str = ""
@@ -110,9 +110,9 @@ class Timetable(Protocol):
     partitioned_at_runtime: bool = False
     """Whether a run decides its partition keys itself."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, is_base: bool = False) -> None:
         super().__init_subclass__()
-        if not cls.__name__.startswith("_") and not getattr(cls, "_is_protocol", False):
+        if not is_base and not getattr(cls, "_is_protocol", False):  # data can name only what can be built
             register_type(cls)
 
     @property

@@ -14,6 +14,8 @@ from tidegate.core.plain import expect, from_plain, plain
 from tidegate.core.timetables.asset_triggered import as_condition
 from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
 
+MAX_ASSETS = 1_000
+
 
 @dataclass(frozen=True)
 class PartitionedAssetTimetable(BuiltInTimetable):
@@ -39,7 +41,11 @@ class PartitionedAssetTimetable(BuiltInTimetable):
             PartitionMapper,
             "PartitionedAssetTimetable.default_partition_mapper",
         )
-        named = [leaf for leaf in self.assets.leaves() if isinstance(leaf, Leaf)]
+        named = [leaf for leaf in self.assets_in_order if isinstance(leaf, Leaf)]  # refuses too many clauses
+        if len(named) > MAX_ASSETS:
+            raise DefinitionError(
+                f"PartitionedAssetTimetable.assets names {len(named)} assets: at most {MAX_ASSETS} are allowed"
+            )
         for leaf, mapper in self.partition_mapper_config.items():
             expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
             if not any(expect(leaf, Leaf, "partition_mapper_config key").same_asset(one) for one in named):
@@ -83,7 +89,7 @@ class PartitionedAssetTimetable(BuiltInTimetable):
 
     @cached_property
     def is_windowed(self) -> bool:
-        """Whether any asset waits in a rollup: then every asset is a member of the round (decisions.md D23)."""
+        """Whether any asset waits in a rollup: then every asset is a member of the round (rule D23)."""
         return any(self.mapper_for(leaf).is_rollup for leaf in self.assets_in_order)
 
     def resolve_partition_date(self, key: str | None) -> datetime | None:

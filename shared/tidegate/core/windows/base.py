@@ -1,4 +1,4 @@
-"""What a window is: the relation between an anchor and its members (design.md section 5)."""
+"""What a window is: the relation between an anchor and its members (docs/rules.md, Meaning)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -27,12 +27,12 @@ class WindowDirection(StrEnum):
 
 
 @dataclass(frozen=True)
-class Window(Plain, ABC):
+class Window(Plain, ABC, is_base=True):
     """The members that make up one downstream key.
 
     A window of your own needs `to_upstream`, and `expected_decoded_type = datetime` where its anchors are times. Give
-    it `anchors` too where a member counts for another anchor than the one that the mapper finds for it (decisions.md
-    D28), and `member_granularity` where keys finer than a member must count for the member that contains them.
+    it `anchors` too where a member counts for another anchor than the one that the mapper finds for it (rule D28), and
+    `member_granularity` where keys finer than a member must count for the member that contains them.
     """
 
     Direction: ClassVar[type[WindowDirection]] = WindowDirection
@@ -74,10 +74,10 @@ class Window(Plain, ABC):
         return None
 
 
-class CalendarWindow(Window):
+class CalendarWindow(Window, is_base=True):
     """A window over the calendar of a zone, in both directions: m in members(a) <=> a in anchors(m).
 
-    Anchors and members are the UTC instants at which real periods start in `zone` (decisions.md D20). `to_upstream` is
+    Anchors and members are the UTC instants at which real periods start in `zone` (rule D20). `to_upstream` is
     the same in wall-clock steps from any time, as in Airflow, for callers without a zone.
     """
 
@@ -102,7 +102,7 @@ class CalendarWindow(Window):
         """Every anchor that `member` counts for, oldest first."""
 
 
-class PeriodWindow(CalendarWindow):
+class PeriodWindow(CalendarWindow, is_base=True):
     """One calendar period, made of the finer periods that start in it.
 
     Forward the members are those in [anchor, next anchor); backward those in (anchor before, anchor].

@@ -1,0 +1,409 @@
+"""dispatcher as a process: one command for every run, whatever comes twice, is lost, or is not dead (T1 to T9)."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from time import time
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from redis.asyncio import Redis
+
+from tests.broker.conftest import Install, Installed, define, delete_topics, read_all, send, until_async
+from tests.broker.copies import copy_keys, put_back
+from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.placement import partition_of
+from tidegate.contracts.runs import (
+    Run,
+    RunCommand,
+    RunEvent,
+    RunRequest,
+    RunRequestBatch,
+    RunState,
+    TriggeringEvent,
+    WindowProgress,
+)
+from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS, RUNS, run_commands_topic
+from tidegate.definitions import Asset, Job
+from tidegate.runtime.positions import Position
+from tidegate.runtime.topic_admin import admin_client, create_topics
+from tidegate_dispatcher.decide import forgettable
+
+JOB, TOPIC = "daily", "run-commands.daily"
+PARTITIONS = 2
+MINE = partition_of(JOB, PARTITIONS)
+SOURCE = "contributions/0#0"
+AT = datetime(2010, 3, 14, 8, tzinfo=UTC)
+
+pytestmark = pytest.mark.timeout(180)
+
+STATIC = {"TIDEGATE_INSTANCE": "one"}
+"""A member that is killed and comes back takes over at once, also where the broker keeps no session timeouts."""
+
+on_real_servers = pytest.mark.parametrize("backend", ["real"], indirect=True)
+
+
+@pytest.fixture
+async def at(install: Install) -> Installed:
+    """Topics with a job that is defined and has a topic for its commands."""
+    installed = install(partitions=PARTITIONS, more=(run_commands_topic(JOB, PARTITIONS),))
+    await define(installed.kafka, Job(JOB, schedule=None, outlets=[Asset("daily_out")]))
+    return installed
+
+
+def request(offset: int, run_id: str = "", **changes: object) -> RunRequest:
+    fields: dict[str, object] = {
+        "offset": offset,
+        "ordinal": 0,
+        "run_id": run_id or f"run-{offset}",
+        "job": JOB,
+        "incarnation": "test",
+        "revision": 1,
+        "partition_key": f"day-{offset}",
+        "partition_date": AT,
+        "generation": 1,
+        "completed_by": "e1",
+        "windows": [WindowProgress(asset="hourly", arrived=1, expected=1)],
+        "events": [
+            TriggeringEvent(
+                asset="hourly", id="e1", source="/s", partition_key="k", received_at=AT, extra={"n": offset}
+            )
+        ],
+    }
+    return RunRequest.model_validate({**fields, **changes})
+
+
+async def ask(at: Installed, *requests: RunRequest, source: str = SOURCE) -> None:
+    """Write requests as the rollup would: one record."""
+    raw = RunRequestBatch(source=source, requests=requests).to_bytes()
+    await send(at.kafka, [(RUN_REQUESTS, MINE, None, raw)])
+
+
+async def report(at: Installed, *events: RunEvent | bytes) -> None:
+    raw = [each if isinstance(each, bytes) else each.to_bytes() for each in events]
+    await send(at.kafka, [(RUN_EVENTS, MINE, JOB.encode(), each) for each in raw])
+
+
+def said(run_id: str, state: RunState, attempt: int = 1, error: str | None = None) -> RunEvent:
+    return RunEvent(run_id=run_id, job=JOB, attempt=attempt, state=state, error=error)
+
+
+async def commands(at: Installed) -> list[RunCommand]:
+    return [RunCommand.from_bytes(record.value) for record in await read_all(at.kafka, TOPIC)]
+
+
+async def states(at: Installed) -> dict[str, Run | None]:
+    """What `runs` says last of every run; None for a tombstone."""
+    records = await read_all(at.kafka, RUNS)
+    return {record.key.decode(): Run.from_bytes(record.value) if record.value else None for record in records}
+
+
+async def audit(at: Installed) -> Counter[tuple[str, str | None]]:
+    """(kind, partition key) of every distinct entry."""
+    entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
+    return Counter(
+        (each.kind.value, each.partition_key) for each in {each.id: each for each in entries}.values()
+    )
+
+
+async def until_dispatched(at: Installed, *offsets: int, timeout: float = 60) -> None:
+    """Return when the runs requested at `offsets` have commands, and check that no run has two."""
+    wanted = {f"run-{offset}" for offset in offsets}
+
+    async def dispatched() -> bool:
+        return wanted <= {each.run_id for each in await commands(at)}
+
+    await until_async(dispatched, f"commands for {len(wanted)} runs up to {offsets[-1]}", timeout)
+    assert set(Counter(each.run_id for each in await commands(at)).values()) == {1}
+
+
+async def until_state(at: Installed, run_id: str, state: RunState) -> Run:
+    async def reached() -> bool:
+        run = (await states(at)).get(run_id)
+        return run is not None and run.state is state
+
+    await until_async(reached, f"{run_id} to be {state}")
+    run = (await states(at))[run_id]
+    assert run is not None
+    return run
+
+
+async def stored_runs(at: Installed) -> set[str]:
+    """The runs that Redis holds."""
+    async with Redis.from_url(at.redis, decode_responses=True) as redis:
+        return {str(run_id) for run_id in await redis.hkeys(f"{at.namespace}:{{d{MINE}}}:runs")}
+
+
+async def test_requests_that_come_again_by_their_coordinates_give_one_command(at: Installed) -> None:
+    with at.service("dispatcher", **STATIC) as dispatcher:
+        dispatcher.wait_ready()
+        await ask(at, request(5), request(6), request(6, run_id="run-6b", ordinal=1))
+        await ask(at, request(5), request(6), request(6, run_id="run-6b", ordinal=1), request(7))
+        await ask(at, request(5))
+        await until_dispatched(at, 5, 6, 7)
+        dispatcher.kill()
+        # What was seen is part of the committed offset, so that a repeat is one for the next process too.
+        await ask(at, request(7), request(8))
+        dispatcher.start().wait_ready()
+        await until_dispatched(at, 8)
+    found = await commands(at)
+    assert sorted(each.run_id for each in found) == ["run-5", "run-6", "run-6b", "run-7", "run-8"]
+    first = next(each for each in found if each.run_id == "run-5")
+    assert (first.partition_key, first.partition_date, first.attempt) == ("day-5", AT, 1)
+    assert first.run_events_partition == MINE
+    assert [each.name for each in first.outlets] == ["daily_out"]
+    assert first.triggering_asset_events[0].extra == {"n": 5}
+    assert await audit(at) == {}
+
+
+async def test_a_run_id_from_elsewhere_is_audited_and_sends_nothing(at: Installed) -> None:
+    with at.service("dispatcher") as dispatcher:
+        dispatcher.wait_ready()
+        await ask(at, request(5))
+        await ask(at, request(9, run_id="run-5"))
+        await ask(at, request(2, run_id="run-5"), source="contributions/1#1")
+        await ask(at, request(10))
+        await until_dispatched(at, 5, 10)
+    assert await audit(at) == {("run-id-mismatch", "day-9"): 1, ("run-id-mismatch", "day-2"): 1}
+    assert len(await commands(at)) == 2
+
+
+@on_real_servers
+async def test_an_owner_that_was_taken_for_dead_does_no_harm_when_it_wakes(at: Installed) -> None:
+    short = {"TIDEGATE_SESSION_TIMEOUT_MS": "2000"}
+    sleeping, awake = at.service("dispatcher", "one", **short), at.service("dispatcher", "two", **short)
+    stop, asked = asyncio.Event(), [0]
+
+    async def keep_asking() -> None:
+        while not stop.is_set():
+            asked[0] += 10
+            await ask(at, *(request(offset) for offset in range(asked[0] - 9, asked[0] + 1)))
+
+    with sleeping, awake:
+        sleeping.wait_ready()
+        awake.wait_ready()
+        asking = asyncio.create_task(keep_asking())
+        try:
+            for _ in range(4):  # each of the two is the owner in turn, and stops in the middle of its work
+                await until_dispatched(at, asked[0] or 1)
+                sleeping.kill(signal.SIGSTOP)
+                await until_dispatched(at, asked[0] + 10)
+                await until_dispatched(at, asked[0] + 50)
+                sleeping.kill(signal.SIGCONT)
+                sleeping.wait_ready()
+                awake.wait_ready()
+                sleeping, awake = awake, sleeping
+        finally:
+            stop.set()
+            await asking
+        await until_dispatched(at, *range(1, asked[0] + 1))
+    assert Counter(each.run_id for each in await commands(at)) == {
+        f"run-{n}": 1 for n in range(1, asked[0] + 1)
+    }
+    assert await audit(at) == {}
+    assert "ProducerFenced" in sleeping.log_tail(10_000) + awake.log_tail(10_000)
+
+
+async def test_an_emptied_redis_is_filled_again_from_the_log_of_runs(at: Installed) -> None:
+    with at.service("dispatcher", **STATIC) as dispatcher:
+        dispatcher.wait_ready()
+        await ask(at, request(1), request(2))
+        await until_dispatched(at, 1, 2)
+        async with Redis.from_url(at.redis) as redis:
+            await redis.flushall()
+        await ask(at, request(3, run_id="run-1"), request(4))
+        await until_dispatched(at, 4)
+        assert await stored_runs(at) == {"run-1", "run-2", "run-4"}
+        dispatcher.kill()
+        async with Redis.from_url(at.redis) as redis:
+            await redis.flushall()
+        await ask(at, request(5, run_id="run-2"), request(6))
+        dispatcher.start()
+        await until_dispatched(at, 6)
+        assert await stored_runs(at) == {"run-1", "run-2", "run-4", "run-6"}
+    assert sorted(each.run_id for each in await commands(at)) == ["run-1", "run-2", "run-4", "run-6"]
+    assert await audit(at) == {("run-id-mismatch", "day-3"): 1, ("run-id-mismatch", "day-5"): 1}
+
+
+async def test_a_redis_that_went_back_is_brought_up_to_date(at: Installed) -> None:
+    mine = f"{at.namespace}:{{d{MINE}}}:*"
+    with at.service("dispatcher") as dispatcher:
+        dispatcher.wait_ready()
+        await ask(at, request(1))
+        await until_dispatched(at, 1)
+        await report(at, said("run-1", RunState.RUNNING))
+        await until_state(at, "run-1", RunState.RUNNING)
+        async with Redis.from_url(at.redis, decode_responses=True) as redis:
+            before = await copy_keys(redis, mine)
+            await report(at, said("run-1", RunState.SUCCEEDED))
+            await ask(at, request(2), request(3))
+            await until_dispatched(at, 2, 3)
+            await until_state(at, "run-1", RunState.SUCCEEDED)
+            await put_back(redis, mine, before)
+        # Without the lost writes run 2 would be new, and run 1 could still fail.
+        await ask(at, request(4, run_id="run-2"))
+        await report(at, said("run-1", RunState.FAILED))
+        await ask(at, request(5))
+        await until_dispatched(at, 5)
+        await report(at, said("run-5", RunState.SUCCEEDED))
+        await until_state(at, "run-5", RunState.SUCCEEDED)
+        assert await stored_runs(at) == {"run-1", "run-2", "run-3", "run-5"}
+        assert dispatcher.metrics()["tidegate_state_mismatches_total"] >= 1
+    assert sorted(each.run_id for each in await commands(at)) == ["run-1", "run-2", "run-3", "run-5"]
+    final = (await states(at))["run-1"]
+    assert final is not None
+    assert final.state is RunState.SUCCEEDED
+    assert await audit(at) == {("run-id-mismatch", "day-4"): 1}
+
+
+async def test_what_can_never_be_sent_is_audited_once_and_holds_nobody_up(at: Installed) -> None:
+    with at.service("dispatcher") as dispatcher:
+        dispatcher.wait_ready()
+        await ask(at, request(1, job="nowhere"), request(2, oversize=9_000_000, events=()), request(3))
+        await until_dispatched(at, 3)
+        await ask(at, request(1, job="nowhere"), request(4))
+        await until_dispatched(at, 4)
+    assert await audit(at) == {("dispatch-failed", "day-1"): 1, ("dispatch-failed", "day-2"): 1}
+    found = await states(at)
+    assert {run_id: run.state.value for run_id, run in found.items() if run} == {
+        "run-1": "undeliverable",
+        "run-2": "undeliverable",
+        "run-3": "sent",
+        "run-4": "sent",
+    }
+    nowhere, oversize = found["run-1"], found["run-2"]
+    assert nowhere is not None
+    assert oversize is not None
+    assert "run-commands.nowhere" in (nowhere.error or "")
+    assert "9000000" in (oversize.error or "")
+    async with admin_client(at.kafka) as admin:
+        assert "run-commands.nowhere" not in await admin.list_topics()
+
+
+@pytest.mark.slow
+@on_real_servers  # the embedded broker creates the topic again when it is sent to
+async def test_commands_for_a_topic_that_was_deleted_are_audited_once(at: Installed) -> None:
+    other = run_commands_topic("other", PARTITIONS)
+    assert partition_of("other", PARTITIONS) == MINE
+    async with admin_client(at.kafka) as admin:
+        await create_topics(admin, [other])
+        with at.service("dispatcher") as dispatcher:
+            dispatcher.wait_ready()
+            await ask(at, request(1, job="other"), request(2))
+            await until_dispatched(at, 2)
+            await delete_topics(admin, [other.name])
+            await ask(at, request(3, job="other"), request(4))
+            await until_dispatched(at, 4, timeout=120)
+            await report(at, said("run-4", RunState.SUCCEEDED))
+            await until_state(at, "run-4", RunState.SUCCEEDED)
+    assert await audit(at) == {("dispatch-failed", "day-3"): 1}
+    found = await states(at)
+    assert {run_id: run.state.value for run_id, run in found.items() if run} == {
+        "run-1": "sent",
+        "run-2": "sent",
+        "run-3": "undeliverable",
+        "run-4": "succeeded",
+    }
+
+
+async def test_reports_move_the_states_of_the_runs_that_they_are_about(at: Installed) -> None:
+    with at.service("dispatcher") as dispatcher:
+        dispatcher.wait_ready()
+        await ask(at, request(1), request(2), request(3))
+        await until_dispatched(at, 1, 2, 3)
+        await report(
+            at,
+            said("run-1", RunState.RUNNING),
+            said("run-1", RunState.RUNNING),
+            said("run-9", RunState.SUCCEEDED),  # of no run that is known
+            said("run-2", RunState.FAILED, attempt=2),  # of an attempt that was never started
+            b"not json",
+            b'{"run_id": "run-2", "state": "succeeded"}',
+            said("run-2", RunState.SENT),  # not for workers to say
+            said("run-3", RunState.FAILED, error="no data"),
+            said("run-3", RunState.SUCCEEDED),  # an end is final
+            said("run-1", RunState.SUCCEEDED),
+        )
+        await until_state(at, "run-1", RunState.SUCCEEDED)
+    found = await states(at)
+    assert {run_id: (run.state.value, run.error) for run_id, run in found.items() if run} == {
+        "run-1": ("succeeded", None),
+        "run-2": ("sent", None),
+        "run-3": ("failed", "no data"),
+    }
+    assert await audit(at) == {("unreadable-record", None): 2}
+    assert len(await commands(at)) == 3
+
+
+async def test_an_unreadable_request_is_audited_and_passed(at: Installed) -> None:
+    with at.service("dispatcher") as dispatcher:
+        dispatcher.wait_ready()
+        await send(at.kafka, [(RUN_REQUESTS, MINE, b"k", raw) for raw in (b"\xff", b"{}", None)])
+        await ask(at, request(1))
+        await until_dispatched(at, 1)
+    assert await audit(at) == {("unreadable-record", None): 3}
+
+
+def past_run(run_id: str, offset: int, sent_at: int, source: str = SOURCE) -> Run:
+    return Run(
+        run_id=run_id,
+        job=JOB,
+        incarnation="test",
+        partition_key=run_id,
+        generation=1,
+        state=RunState.SUCCEEDED,
+        source=source,
+        offset=offset,
+        sent_at=sent_at,
+        updated_at=sent_at,
+    )
+
+
+def test_a_run_is_forgotten_when_it_is_old_and_can_never_be_asked_for_again() -> None:
+    def left(runs: Sequence[Run], acknowledged: dict[str, int]) -> list[str]:
+        return forgettable(runs, horizon_ms=1_000, now=5_000, acknowledged=acknowledged)
+
+    old, young = past_run("old", 9, 3_999), past_run("young", 9, 4_000)
+    assert left([old, young], {"contributions/0": 10}) == ["old"]
+    assert left([old], {"contributions/0": 9}) == []  # the rollup may ask for offset 9 again
+    assert left([old], {}) == []
+    assert left([old], {"contributions/1": 10}) == []
+    again = past_run("again", 9, 3_999, source="contributions/0~1#0")  # of a log that began anew
+    assert left([again], {"contributions/0": 10}) == []
+    assert left([again], {"contributions/0~1": 10}) == ["again"]
+
+
+@pytest.mark.slow
+@on_real_servers
+async def test_old_runs_get_tombstones(at: Installed) -> None:
+    horizon = {"TIDEGATE_DEDUPE_HORIZON_S": "60"}
+    with at.service("dispatcher", **horizon) as dispatcher:
+        dispatcher.wait_ready()
+    long_ago = int(time() * 1000) - 3_600_000
+    old = [past_run("forgotten", 5, long_ago), past_run("may-come-again", 10, long_ago)]
+    await send(at.kafka, [(RUNS, MINE, each.run_id.encode(), each.to_bytes()) for each in old])
+    rollup = AIOKafkaConsumer(
+        bootstrap_servers=at.kafka, group_id=f"{at.namespace}-rollup", enable_auto_commit=False
+    )
+    await rollup.start()
+    rollup.assign([TopicPartition(CONTRIBUTIONS, 0)])
+    await rollup.commit({TopicPartition(CONTRIBUTIONS, 0): Position(10).to_kafka()})
+    await rollup.stop()
+
+    async def is_forgotten() -> bool:
+        return (await states(at)).get("forgotten", old[0]) is None
+
+    with at.service("dispatcher", **horizon) as dispatcher:
+        await ask(at, request(6))
+        await until_dispatched(at, 6)
+        await until_async(is_forgotten, "a tombstone", 60)
+        assert await stored_runs(at) == {"may-come-again", "run-6"}
+        await ask(at, request(7))
+        await until_dispatched(at, 7)
+    assert {run_id for run_id, run in (await states(at)).items() if run} == {
+        "may-come-again",
+        "run-6",
+        "run-7",
+    }

@@ -1,0 +1,40 @@
+"""What every test run says at its end: which tests were left out, and why. In CI a missing server is a failure."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.servers.backends import BACKENDS, unavailable
+
+
+def _missing() -> dict[str, str]:
+    """Why each backend that cannot be used here cannot."""
+    found = {name: unavailable(name) for name in sorted(BACKENDS)}
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def _is_ci() -> bool:
+    return os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus == pytest.ExitCode.OK and _is_ci() and _missing():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", ()):
+        where = report.longrepr
+        reasons[str(where[2]).removeprefix("Skipped: ") if isinstance(where, tuple) else str(where)] += 1
+    missing = _missing()
+    if not reasons and not missing:
+        return
+    terminalreporter.section("LEFT OUT", sep="!", red=True, bold=True)
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count:>5} tests: {reason}", red=True)
+    for name, reason in missing.items():
+        terminalreporter.line(f"nothing ran on the {name} servers: {reason}", red=True, bold=True)
+    if missing and _is_ci():
+        terminalreporter.line("this is CI, so the run FAILS", red=True, bold=True)

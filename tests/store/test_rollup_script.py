@@ -1,0 +1,648 @@
+"""The rollup's script on a Redis, held against the plain fold of rounds, with every fault that the protocol names."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
+from tidegate.contracts.placement import shard_of
+from tidegate.contracts.redis_keys import round_key, round_name, shard_prefix
+from tidegate.core.rounds import Arrival, Event, Outcome, Round, Rules, fold
+from tidegate_rollup.decide import Entry, Pending, audit_entry, by_shard, entries_of, run_request
+from tidegate_rollup.store import Applied, Refused, RoundStore
+
+HORIZON_MS = 1_000
+START_MS = 1_700_000_000_000
+SHARDS = 3
+PARTITION = 0
+T = TypeVar("T")
+
+EACH = JobRef("each", "i1", 1, (), ("a",), ((0,),))
+DAY = JobRef("day", "i1", 2, (0,), ("a",), ((0,),))
+EITHER = JobRef("either", "i1", 3, (0, 2), ("a", "b", "c"), ((0, 1), (2,)))
+BOTH = JobRef("both", "i1", 4, (), ("a", "b"), ((0, 1),))
+SOME = JobRef("some", "i1", 5, (0,), ("a",), ((0,),))
+JOBS = (EACH, DAY, EITHER, BOTH, SOME)
+CHANGED = (  # pairs of jobs with the same rules: another revision, and deleted and created again (D7)
+    (EACH, EACH._replace(revision=8)),
+    (DAY, DAY._replace(revision=9)),
+    (EACH, EACH._replace(incarnation="i2")),
+    (DAY, DAY._replace(incarnation="i2")),
+)
+SIZES = {  # job, asset -> size, needed
+    ("each", 0): (1, 1),
+    ("day", 0): (3, 3),
+    ("either", 0): (2, 2),
+    ("either", 1): (1, 1),
+    ("either", 2): (4, 2),
+    ("both", 0): (1, 1),
+    ("both", 1): (1, 1),
+    ("some", 0): (12, 2),
+}
+KEYS = ("2010-03-14", "{2}x", 'a/b"c\\', "m:0:1", "ü日本 x")
+EVENTS = (("s", "e 1"), ("s e", "1"), ("s", "e2"), ('q"', "é{}"), ("s", "e3"), ("s", "e4"), ("t", "e4"))
+
+
+def rules_of(job: JobRef) -> Rules:
+    return Rules(job.clauses, frozenset(job.rollups), HORIZON_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of `contributions`."""
+
+    at: int
+    batch: ContributionBatch
+
+
+@dataclass(slots=True)
+class Shard:
+    """What a shard must be: the fold of its share of the log up to `next_offset`."""
+
+    next_offset: int | None = None
+    at: int = 0
+    highs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    rounds: Mapping[str, Round] = field(default_factory=dict)
+    outbox: Mapping[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+
+    def take(self, entry: Entry, committed: int) -> bool:
+        """Fold one entry; False where it repeats what was folded before."""
+        each, job = entry.contribution, entry.job
+        if (each.offset, each.ordinal) <= self.highs.get(entry.source, (-1, -1)):
+            return False
+        self.highs = {**self.highs, entry.source: (each.offset, each.ordinal)}
+        event = Event(entry.event.key, entry.event.id, entry.event.source)
+        arrival = Arrival(event, each.asset, each.member, each.size, each.needed, entry.at)
+        name = round_name(job.id, job.incarnation, each.key)
+        before = self.rounds.get(name, Round())
+        step = fold(before, arrival, rules_of(job))
+        self.rounds = {**self.rounds, name: step.round}
+        sent: dict[str, Any] | None = None
+        if step.firing:
+            windows = {**before.windows, each.asset: (each.size, each.needed)}
+            arrived = Counter(asset for asset, _ in step.firing.members)
+            sent = {
+                "job": job.id,
+                "revision": job.revision,
+                "key": each.key,
+                "generation": step.firing.generation,
+                "events": sorted(
+                    (job.assets[asset], member, kept.key, kept.source, kept.id)
+                    for (asset, member), there in step.firing.members.items()
+                    for kept in there
+                ),
+                "windows": [
+                    (job.assets[asset], arrived[asset], windows[asset][0]) for asset in sorted(arrived)
+                ],
+                "completed_by": entry.event.id,
+            }
+        elif step.outcome in (Outcome.DUPLICATE, Outcome.REPLACED, Outcome.LATE, Outcome.RERUN):
+            sent = {
+                "job": job.id,
+                "key": each.key,
+                "audit": step.outcome.value,
+                "asset": job.assets[each.asset],
+                "event": (entry.event.source, entry.event.id),
+            }
+        if sent and entry.offset >= committed:
+            self.outbox = {**self.outbox, (entry.offset, entry.ordinal): sent}
+        return True
+
+
+def described(each: Pending) -> dict[str, Any]:
+    """Something in the outbox, as the model describes it."""
+    if "audit" in each.payload:
+        entry = audit_entry(each, PARTITION)
+        return {
+            "job": entry.job,
+            "key": entry.partition_key,
+            "audit": entry.kind.value,
+            "asset": entry.asset,
+            "event": (entry.event_source, entry.event_id),
+        }
+    request, conflict = run_request(each)
+    assert conflict is None
+    return {
+        "job": request.job,
+        "revision": request.revision,
+        "key": request.partition_key,
+        "generation": request.generation,
+        "events": sorted((e.asset, e.member, e.partition_key, e.source, e.id) for e in request.events),
+        "windows": [(window.asset, window.arrived, window.expected) for window in request.windows],
+        "completed_by": request.completed_by,
+    }
+
+
+def outbox_of(pending: Sequence[Pending]) -> dict[tuple[int, int], dict[str, Any]]:
+    return {(each.offset, each.ordinal): described(each) for each in pending}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRound:
+    """A round as Redis holds it."""
+
+    members: dict[tuple[int, int], set[tuple[str | None, str, str]]]
+    counts: dict[int, int]
+    windows: dict[int, tuple[int, int]]
+    replaced: int
+
+
+def stored_round(fields: Mapping[str, str]) -> OpenRound:
+    found = OpenRound({}, {}, {}, 0)
+    replaced = 0
+    for name, value in fields.items():
+        kind, _, rest = name.partition(":")
+        if kind in ("m", "x"):
+            asset, member, *_ = rest.split(":", 2)
+            _, key, event_id, source, *_ = json.loads(f"[{value}]")
+            found.members.setdefault((int(asset), int(member)), set()).add((key, event_id, source))
+        elif kind == "count":
+            found.counts[int(rest)] = int(value)
+        elif kind == "need":
+            size, needed = value.split()
+            found.windows[int(rest)] = (int(size), int(needed))
+        elif kind == "r":
+            replaced += 1
+        else:
+            assert kind in ("job", "opened", "date"), name
+    return replace(found, replaced=replaced)
+
+
+keys = st.sampled_from(KEYS[:1]) | st.sampled_from(KEYS)
+events = st.sampled_from(EVENTS[:3]) | st.sampled_from(EVENTS)
+rests = st.sampled_from(["", "", "", ".5", '"', "é", "éé"])
+"""The rest of an event's own key: mostly that of the member, else a finer one."""
+
+Drawn = tuple[JobRef, str, int, int, tuple[str, str], str]
+
+
+def contributions(jobs: Sequence[JobRef]) -> st.SearchStrategy[list[Drawn]]:
+    assets = st.integers(0, 2)
+    members = st.integers(0, 3) | st.sampled_from([1, 10, 11])  # 1 and 11 begin alike
+    return st.lists(
+        st.tuples(st.sampled_from(jobs), keys, assets, members, events, rests), min_size=1, max_size=12
+    )
+
+
+drawn = st.one_of(
+    *map(contributions, (*CHANGED, (EITHER,), (BOTH,), (SOME,))),
+    contributions((*JOBS, *(job for pair in CHANGED for job in pair))),
+)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> list[Drawn]:
+    """Every member of a window, in any order."""
+    job, key = draw(st.sampled_from([DAY, EITHER, BOTH])), draw(keys)
+    places = [(asset, n) for asset in range(len(job.assets)) for n in range(SIZES[job.id, asset][0])]
+    return [
+        (job, key, asset, member, draw(events), draw(rests))
+        for asset, member in draw(st.permutations(places))
+    ]
+
+
+places = st.integers(0, SHARDS - 1)
+
+
+class Script(RuleBasedStateMachine):
+    """A log that grows, shards that follow it, and an owner that dies, lags and errs."""
+
+    url: str
+    numbers = count()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.redis: Redis = Redis.from_url(self.url, decode_responses=True, socket_timeout=60)
+        self.raw: Redis = Redis.from_url(self.url, socket_timeout=60)
+        self.redis.flushall()
+        self.client = AsyncRedis.from_url(self.url, decode_responses=True, socket_timeout=60)
+        self.namespace = f"t{next(self.numbers)}"
+        self.store = RoundStore(self.client, self.namespace, HORIZON_MS)
+        self.log: list[Record] = []
+        self.now = START_MS
+        self.shards = [Shard() for _ in range(SHARDS)]
+        self.committed = 0
+        self.next_of = {"accepted-events/0": (0, 0), "accepted-events/1": (0, 0)}
+        self.saved: dict[int, tuple[Shard, dict[bytes, bytes]]] = {}
+
+    def teardown(self) -> None:
+        self.runner.run(self.client.aclose())
+        self.runner.close()
+        self.redis.close()
+        self.raw.close()
+
+    def run(self, what: Awaitable[T]) -> T:
+        async def waited() -> T:
+            return await what
+
+        return self.runner.run(waited())
+
+    # The log
+
+    @initialize(first=drawn)
+    def begin(self, first: list[Drawn]) -> None:
+        self.append(first, "accepted-events/0", 0)
+
+    @rule(
+        these=drawn | windows(),
+        source=st.sampled_from(["accepted-events/0", "accepted-events/1"]),
+        later_ms=st.sampled_from([0, 1, 600, HORIZON_MS, HORIZON_MS + 1]),
+        is_split=st.booleans(),
+    )
+    def append(self, these: list[Drawn], source: str, later_ms: int, is_split: bool = False) -> None:
+        """A record of new contributions, with coordinates that rise; a source's record may be split over several."""
+        jobs: dict[JobRef, int] = {}
+        events: list[MemberEvent] = []
+        entries: list[Contribution] = []
+        offset, first = self.next_of[source] if is_split else (self.next_of[source][0] + 1, 0)
+        self.next_of[source] = (offset, first + len(these))
+        for n, (job, key, any_asset, any_member, (event_source, event_id), rest) in enumerate(these):
+            asset = any_asset % len(job.assets)
+            size, needed = SIZES[job.id, asset]
+            member = any_member % size
+            number = jobs.setdefault(job, len(jobs))
+            events.append(MemberEvent(f"{member}{rest}", event_id, event_source, self.now, None, {"n": n}))
+            entries.append(
+                Contribution(offset, first + n, number, n, key, asset, member, size, needed, START_MS, None)
+            )
+        self.now += later_ms
+        batch = ContributionBatch(
+            source=source, jobs=tuple(jobs), events=tuple(events), entries=tuple(entries)
+        )
+        self.log.append(Record(self.now, ContributionBatch.from_bytes(batch.to_bytes())))
+
+    @rule(data=st.data())
+    def append_again(self, data: st.DataObject) -> None:
+        """A zombie mapper sends an earlier record once more: the same coordinates at a new place."""
+        self.log.append(Record(self.now, data.draw(st.sampled_from(self.log)).batch))
+
+    # The owner
+
+    def entries(self, start: int, end: int) -> list[Entry]:
+        return [
+            entry
+            for offset in range(start, end)
+            for entry in entries_of(
+                offset, self.log[offset].at, self.log[offset].batch, range(SHARDS), SHARDS
+            )
+        ]
+
+    def share(self, shard: int, start: int, end: int) -> list[Entry]:
+        return by_shard(self.entries(start, end)).get(shard, [])
+
+    def expect_state(self, reply: Applied | Refused, shard: int) -> None:
+        model = self.shards[shard]
+        assert isinstance(reply, Refused)
+        assert (reply.next_offset, reply.at) == (model.next_offset, model.at)
+        assert outbox_of(reply.outbox) == model.outbox
+
+    @rule(shard=places, how_many=st.integers(0, 3))
+    def fold_some(self, shard: int, how_many: int) -> None:
+        """Fold the next records into one shard; others stay behind or are ahead."""
+        model = self.shards[shard]
+        start = model.next_offset or 0
+        end = min(start + how_many, len(self.log))
+        self.fold_to(shard, end)
+
+    @rule()
+    def fold_all(self) -> None:
+        for shard in range(SHARDS):
+            self.fold_to(shard, len(self.log))
+
+    def fold_to(self, shard: int, end: int) -> None:
+        model = self.shards[shard]
+        start = model.next_offset or 0
+        entries = self.share(shard, start, end)
+        at = self.log[end - 1].at if end > start else 0
+        batch = (shard, model.next_offset, entries)
+        reply = self.run(self.store.apply(PARTITION, self.committed, end, at, [batch]))[shard]
+        assert isinstance(reply, Applied)
+        before = model.outbox
+        repeats = sum(not model.take(entry, self.committed) for entry in entries)
+        if model.next_offset != end:
+            model.next_offset, model.at = end, at
+        assert reply.repeats == repeats
+        assert outbox_of(reply.added) == {
+            place: sent for place, sent in model.outbox.items() if place not in before
+        }
+
+    @rule(shard=places, wrong=st.integers(-2, 3) | st.none())
+    def apply_stale(self, shard: int, wrong: int | None) -> None:
+        """A caller that believes another offset changes nothing and is told the truth."""
+        model = self.shards[shard]
+        believed = None if wrong is None else max(0, (model.next_offset or 0) + wrong)
+        if believed == model.next_offset:
+            return
+        entries = self.share(shard, 0, len(self.log))
+        reply = self.run(
+            self.store.apply(PARTITION, self.committed, len(self.log), self.now, [(shard, believed, entries)])
+        )
+        self.expect_state(reply[shard], shard)
+
+    @rule(shard=places, how_many=st.integers(1, 4))
+    def confirm_some(self, shard: int, how_many: int) -> None:
+        """The oldest of the outbox was acknowledged."""
+        sent = self.run(self.store.peek(PARTITION, [shard]))[shard].outbox[:how_many]
+        if sent:
+            self.run(self.store.confirm([(PARTITION, shard, sent)]))
+            gone = {(each.offset, each.ordinal) for each in sent}
+            model = self.shards[shard]
+            model.outbox = {place: each for place, each in model.outbox.items() if place not in gone}
+
+    @rule()
+    def commit(self) -> None:
+        """The group's offset moves to the oldest that is not acknowledged, and never back (R3)."""
+        waiting = [offset for model in self.shards for offset, _ in model.outbox]
+        positions = [model.next_offset or 0 for model in self.shards]
+        self.committed = max(self.committed, min(positions + waiting))
+
+    @rule()
+    def a_new_owner_looks(self) -> None:
+        """After a crash between apply and confirm the successor finds exactly what was not acknowledged."""
+        owner = RoundStore(self.client, self.namespace, HORIZON_MS)
+        for shard, reply in self.run(owner.peek(PARTITION, range(SHARDS))).items():
+            self.expect_state(reply, shard)
+
+    # Redis
+
+    def keys_of(self, shard: int) -> list[bytes]:
+        return list(self.raw.scan_iter(match=shard_prefix(self.namespace, shard).encode() + b"*", count=1000))
+
+    @rule(shard=places)
+    def save(self, shard: int) -> None:
+        """What a replica has got of a shard when the failover comes."""
+        copies = {key: self.raw.dump(key) for key in self.keys_of(shard)}
+        self.saved[shard] = (replace(self.shards[shard]), copies)
+
+    @precondition(lambda self: self.saved)
+    @rule(data=st.data())
+    def roll_back(self, data: st.DataObject) -> None:
+        """Acknowledged writes of one shard are lost, back to an earlier state."""
+        shard = data.draw(st.sampled_from(sorted(self.saved)))
+        model, copies = self.saved[shard]
+        self.delete(shard)
+        for key, value in copies.items():
+            self.raw.restore(key, 0, value)
+        self.shards[shard] = replace(model)
+
+    @rule(shard=places)
+    def lose(self, shard: int) -> None:
+        """A shard is gone: it is rebuilt from the log's beginning, in silence below the committed offset (R2, R3)."""
+        self.delete(shard)
+        self.shards[shard] = Shard()
+
+    def delete(self, shard: int) -> None:
+        if keys := self.keys_of(shard):
+            self.raw.delete(*keys)
+
+    @rule()
+    def restart_redis_without_scripts(self) -> None:
+        self.redis.script_flush()
+
+    # What holds after every step
+
+    @invariant()
+    def redis_is_the_fold_of_the_log(self) -> None:
+        for shard, model in enumerate(self.shards):
+            prefix = shard_prefix(self.namespace, shard)
+            self.check_open_rounds(prefix, model)
+            self.check_marks(prefix, model)
+        stored = [key for shard in range(SHARDS) for key in self.keys_of(shard)]
+        assert sorted(stored) == sorted(self.raw.keys("*"))
+        known = ("log", f"outbox:{PARTITION}", "marks", "expiry", "seen", "open")
+        for key in stored:
+            tag, _, name = key.decode().partition("}:")
+            assert tag.startswith(self.namespace + ":{")
+            assert name in known or name.startswith("round:"), name
+
+    def check_open_rounds(self, prefix: str, model: Shard) -> None:
+        wanted = {name: each for name, each in model.rounds.items() if each.members}
+        assert dict(self.redis.zrange(prefix + "open", 0, -1, withscores=True)) == dict.fromkeys(wanted, 0.0)
+        found = set(self.redis.scan_iter(match=prefix + "round:*", count=1000))
+        assert found == {f"{prefix}round:{name}" for name in wanted}
+        for name, each in wanted.items():
+            stored = stored_round(self.redis.hgetall(f"{prefix}round:{name}"))
+            assert stored.members == {
+                place: {(event.key, event.id, event.source) for event in there}
+                for place, there in each.members.items()
+            }
+            assert stored.counts == Counter(asset for asset, _ in each.members)
+            assert stored.windows == each.windows
+            assert stored.replaced == len(each.replaced)
+
+    def check_marks(self, prefix: str, model: Shard) -> None:
+        """Expired marks may be there still; the others must be, and nothing else."""
+        since = model.at - HORIZON_MS
+        fired = {name: each.fired for name, each in model.rounds.items() if each.fired}
+        stored = self.redis.hgetall(prefix + "marks")
+        assert {name for name, mark in fired.items() if mark.at >= since} <= set(stored) <= set(fired)
+        for name, text in stored.items():
+            generation, at, members = text.split(" ")
+            assert (int(generation), int(at)) == (fired[name].generation, fired[name].at)
+            job = next(job for job in JOBS if job.id == name.partition("/")[0])
+            if job.rollups and members != "*":
+                here = {tuple(map(int, place.split(":"))) for place in members.strip(",").split(",")}
+                assert here == fired[name].members
+            elif job.rollups:
+                whole = {
+                    (asset, n) for asset in range(len(job.assets)) for n in range(SIZES[job.id, asset][0])
+                }
+                assert fired[name].members == whole
+        assert dict(self.redis.zrange(prefix + "expiry", 0, -1, withscores=True)) == {
+            name: float(fired[name].at) for name in stored
+        }
+        live = sorted(at for each in model.rounds.values() for at in each.seen.values() if at >= since)
+        assert live == [
+            int(at) for _, at in self.redis.zrangebyscore(prefix + "seen", since, "+inf", withscores=True)
+        ]
+
+
+def on(url: str) -> type[Script]:
+    return type("ScriptOnThisRedis", (Script,), {"url": url})
+
+
+# Failures are not made smaller: that would take minutes against a server.
+generate = settings(
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.timeout(300)
+def test_redis_is_the_fold_of_the_log_whatever_happens(redis_url: str) -> None:
+    run_state_machine_as_test(
+        on(redis_url), settings=settings(generate, max_examples=20, stateful_step_count=30)
+    )
+
+
+@settings(generate, max_examples=80)
+@given(data=st.data())
+def test_redis_is_the_fold_of_a_log_about_one_round(redis_url: str, data: st.DataObject) -> None:
+    """Few members and events, so that they meet: replaced, repeated, late, expired, in one batch and in several."""
+    jobs = data.draw(st.sampled_from([(EACH,), *CHANGED, (EITHER,), (BOTH,), (SOME,)]))
+    key = data.draw(keys)
+    members = st.sampled_from([1, 11, 2])
+    about = st.tuples(
+        st.sampled_from(jobs), st.just(key), st.integers(0, 2), members, events, st.just("") | rests
+    )
+    machine = on(redis_url)()
+    try:
+        for _ in range(data.draw(st.integers(2, 8))):
+            these = data.draw(st.lists(about, min_size=1, max_size=6))
+            machine.append(
+                these, "accepted-events/0", data.draw(st.sampled_from([0, 0, 600, HORIZON_MS + 1]))
+            )
+            match data.draw(st.sampled_from(["wait", "fold", "fold", "commit", "lose"])):
+                case "fold":
+                    machine.fold_all()
+                case "commit":
+                    machine.fold_all()
+                    machine.confirm_some(shard_of(jobs[0].id, key, SHARDS), 10)
+                    machine.commit()
+                case "lose":
+                    machine.lose(shard_of(jobs[0].id, key, SHARDS))
+            machine.redis_is_the_fold_of_the_log()
+        machine.fold_all()
+        machine.redis_is_the_fold_of_the_log()
+    finally:
+        machine.teardown()
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with Redis.from_url(redis_url, decode_responses=True, socket_timeout=60) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+async def store(redis_url: str, redis: Redis) -> AsyncIterator[RoundStore]:
+    async with AsyncRedis.from_url(redis_url, decode_responses=True, socket_timeout=60) as client:
+        yield RoundStore(client, "t", HORIZON_MS)
+
+
+def entry(offset: int, job: JobRef, key: str, member: int, size: int, at: int, ordinal: int = 0) -> Entry:
+    event = MemberEvent(str(member), f"e{offset}.{ordinal}", "s", at, None, None)
+    each = Contribution(offset, ordinal, 0, 0, key, 0, member, size, size, None, None)
+    return Entry(offset, ordinal, at, "accepted-events/0", job, event, each)
+
+
+def kinds(pending: Sequence[Pending]) -> list[str]:
+    return [each.payload.get("audit", "fired") for each in pending]
+
+
+async def test_a_record_of_thousands_of_members_is_folded_in_one_call(
+    redis: Redis, store: RoundStore
+) -> None:
+    size = 3_000
+    members = [entry(0, DAY, "wide", n, size, START_MS, ordinal=n) for n in range(size)]
+    reply = (await store.apply(0, 0, 1, START_MS, [(0, None, members[:-1])]))[0]
+    assert isinstance(reply, Applied)
+    assert reply.added == []
+    assert redis.hget(round_key("t", 0, round_name(DAY.id, DAY.incarnation, "wide")), "count:0") == str(
+        size - 1
+    )
+    last = entry(1, DAY, "wide", size - 1, size, START_MS)
+    reply = (await store.apply(0, 0, 2, START_MS, [(0, 1, [last])]))[0]
+    assert isinstance(reply, Applied)
+    (fired,) = reply.added
+    request, _ = run_request(fired)
+    assert [event.member for event in request.events] == list(range(size))
+    assert redis.zcard("t:{0}:seen") == size
+
+
+async def test_thousands_of_rounds_fire_in_one_call(redis: Redis, store: RoundStore) -> None:
+    events = [entry(0, EACH, f"k{n % 2_000}", 0, 1, START_MS, ordinal=n) for n in range(3_000)]
+    reply = (await store.apply(0, 0, 1, START_MS, [(0, None, events)]))[0]
+    assert isinstance(reply, Applied)
+    assert [each.payload["generation"] for each in reply.added] == [1] * 2_000 + [2] * 1_000
+    assert redis.hlen("t:{0}:outbox:0") == 3_000
+    assert redis.hlen("t:{0}:marks") == redis.zcard("t:{0}:expiry") == 2_000
+
+
+async def test_when_everything_fired_was_sent_and_expired_only_the_log_is_left(
+    redis: Redis, store: RoundStore
+) -> None:
+    """With more to expire than one call takes."""
+    events = [entry(n, EACH, f"k{n}", 0, 1, START_MS) for n in range(1_500)]
+    events += [entry(1_500 + n, DAY, "2010-03-14", member, 3, START_MS) for n, member in enumerate((2, 0, 1))]
+    reply = (await store.apply(0, 0, 1_503, START_MS, [(0, None, events)]))[0]
+    assert isinstance(reply, Applied)
+    await store.confirm([(0, 0, reply.added)])
+    for upto in range(1_504, 1_514):
+        await store.apply(0, 0, upto, START_MS + HORIZON_MS, [(0, upto - 1, [])])
+    assert set(redis.keys()) == {f"t:{{0}}:{name}" for name in ("log", "marks", "expiry", "seen")}
+    assert redis.hlen("t:{0}:marks") == 1_501, "a mark holds for the whole horizon"
+    calls = 0
+    while redis.keys() != ["t:{0}:log"]:
+        calls += 1
+        assert calls < 10
+        upto = 1_513 + calls
+        await store.apply(0, 0, upto, START_MS + HORIZON_MS + 1, [(0, upto - 1, [])])
+
+
+async def test_marks_go_at_least_as_fast_as_they_come(redis: Redis, store: RoundStore) -> None:
+    believed, rounds = None, 1_200
+    for turn in range(4):
+        at = START_MS + turn * (HORIZON_MS + 1)
+        events = [entry(turn, EACH, f"{turn}.{n}", 0, 1, at, ordinal=n) for n in range(rounds)]
+        await store.apply(0, 100, turn + 1, at, [(0, believed, events)])
+        believed = turn + 1
+        assert redis.hlen("t:{0}:marks") == redis.zcard("t:{0}:seen") == rounds
+
+
+async def test_a_call_that_moves_nothing_keeps_the_time_of_the_last_record(store: RoundStore) -> None:
+    await store.apply(0, 0, 1, START_MS, [(0, None, [entry(0, EACH, "k", 0, 1, START_MS)])])
+    await store.apply(0, 0, 1, 0, [(0, 1, [])])
+    assert (await store.peek(0, [0]))[0].at == START_MS
+
+
+async def test_an_event_of_a_clause_that_was_not_needed_is_late_not_repeated(store: RoundStore) -> None:
+    """`a & b | c` fired by c alone: a was missing, though c was complete."""
+
+    def of(offset: int, asset: int, member: int, size: int) -> Entry:
+        first = entry(offset, EITHER, "k", member, size, START_MS)
+        return first._replace(contribution=first.contribution._replace(asset=asset, needed=size))
+
+    events = [of(0, 2, 0, 2), of(1, 2, 1, 2), of(2, 0, 0, 2), of(3, 2, 1, 2)]
+    reply = (await store.apply(0, 0, 4, START_MS, [(0, None, events)]))[0]
+    assert isinstance(reply, Applied)
+    assert kinds(reply.added) == ["fired", "member-late", "member-rerun"]
+
+
+async def test_contributions_repeated_within_one_batch_count_once(store: RoundStore) -> None:
+    first, second = (entry(n, DAY, "k", n, 2, START_MS) for n in range(2))
+    again = first._replace(offset=2, event=first.event._replace(id="never"))
+    reply = (await store.apply(0, 0, 3, START_MS, [(0, None, [first, second, again])]))[0]
+    assert isinstance(reply, Applied)
+    assert reply.repeats == 1
+    assert kinds(reply.added) == ["fired"]
+
+
+async def test_shards_answer_for_themselves(store: RoundStore) -> None:
+    """One pipeline: a shard that stands elsewhere does not keep the others back."""
+    await store.apply(0, 0, 5, START_MS, [(1, None, [])])
+    batches = [(shard, None, [entry(0, EACH, "k", 0, 1, START_MS)]) for shard in (0, 1, 2)]
+    replies = await store.apply(0, 0, 6, START_MS, batches)
+    assert {shard: type(reply) for shard, reply in replies.items()} == {0: Applied, 1: Refused, 2: Applied}
+    assert [(await store.peek(0, [shard]))[shard].next_offset for shard in (0, 1, 2)] == [6, 5, 6]
