@@ -1,19 +1,32 @@
 """What `tidegate apply` decides before it writes anything."""
 
+from datetime import timedelta
+
 import pytest
 
 from tidegate import (
     Asset,
+    AssetAccessControl,
+    AssetAlias,
     DayWindow,
     DefinitionError,
     Job,
     PartitionedAssetTimetable,
     RollupMapper,
     StartOfDayMapper,
+    WaitForAll,
 )
 from tidegate.contracts.definitions import DefinitionRecord
 from tidegate.core.plain import plain
-from tidegate.runtime.applying import What, _check_ids, _clocks_change, _commands_topic, _compared, _warnings
+from tidegate.runtime.applying import (
+    What,
+    _check_effects,
+    _check_ids,
+    _clocks_change,
+    _commands_topic,
+    _compared,
+    _warnings,
+)
 from tidegate.runtime.definitions_log import Stored
 
 
@@ -57,6 +70,40 @@ def test_ids_that_kafka_confuses_are_refused_against_those_that_exist() -> None:
     with pytest.raises(DefinitionError, match="rename one"):
         _check_ids([Job(id="a.b")], {"a_b": stored(Job(id="a_b"))})
     _check_ids([Job(id="a_b")], {"a_b": stored(Job(id="a_b"))})
+
+
+@pytest.mark.parametrize(
+    ("declared", "part"),
+    [
+        (Job("j", team="ops"), "Job.team 'ops'"),
+        (Job("j", "@daily"), "CronTriggerTimetable"),
+        (Job("j", [Asset("a")]), "AssetTriggeredTimetable"),
+        (Job("j", PartitionedAssetTimetable(Asset("a") & Asset.ref(name="b"))), "AssetNameRef"),
+        (Job("j", PartitionedAssetTimetable(AssetAlias("b"))), "AssetAlias"),
+        (
+            Job("j", PartitionedAssetTimetable(Asset("a", access_control=AssetAccessControl(["x"])))),
+            "access_control",
+        ),
+        (
+            Job(
+                "j",
+                PartitionedAssetTimetable(
+                    Asset("a"),
+                    RollupMapper(StartOfDayMapper(), DayWindow(), WaitForAll().or_after(timedelta(hours=1))),
+                ),
+            ),
+            "deadline",
+        ),
+    ],
+)
+def test_what_no_service_follows_yet_is_refused(declared: Job, part: str) -> None:
+    with pytest.raises(DefinitionError, match=f"{part}.*has no effect yet"):
+        _check_effects(declared)
+
+
+def test_what_the_services_follow_is_taken() -> None:
+    for declared in (job(), Job("j"), Job("j", inlets=[Asset.ref(name="a")])):
+        _check_effects(declared)
 
 
 def test_our_own_topics_cannot_be_a_jobs() -> None:

@@ -180,7 +180,9 @@ def from_instant(vector: Vector, at: datetime) -> Any:
     start = start_of(kind, at, zone)
     if vector["op"] == "to_partition_date":
         return {"instant": start}
-    return {"key": start.astimezone(zone).strftime(forms_of(vector)[1])}
+    wall, form = start.astimezone(zone), forms_of(vector)[1]
+    tells_apart = kind == "StartOfHourMapper" and wall.fold and "%z" not in form
+    return {"key": wall.strftime(f"{form}%z" if tells_apart else form)}
 
 
 def d1(vector: Vector) -> Any:
@@ -222,6 +224,18 @@ def f16(vector: Vector) -> Any:
     return None
 
 
+def f16_weeks(vector: Vector) -> Any:
+    """A key with a week number stands for the one day that is written so; a week that no year has stands for none."""
+    key, (form, _) = vector["input"], forms_of(vector)
+    if vector["op"] not in ("to_downstream", "to_partition_date") or "%V" not in form:
+        return None
+    if not isinstance(key, str) or _ISO.fullmatch(key) or not (year := re.search(r"[1-9]\d{3}", key)):
+        return None
+    first = datetime(int(year[0]) - 1, 1, 1, tzinfo=zone_of(vector))
+    days = [day for n in range(3 * 366) if (day := first + timedelta(days=n)).strftime(form) == key]
+    return from_instant(vector, days[0].astimezone(UTC)) if days else {"error": "ValueError"}
+
+
 GRAINS = {"StartOfHourMapper": 1, "StartOfDayMapper": 2, "StartOfMonthMapper": 3}
 
 
@@ -236,7 +250,7 @@ def f01_d19(vector: Vector) -> Any:
     return {"error": "ValueError"}
 
 
-RULES: tuple[Rule, ...] = (f01_d19, d1, d20_f35_f08, f16)
+RULES: tuple[Rule, ...] = (f01_d19, f16_weeks, d1, d20_f35_f08, f16)
 
 
 def decided(vector: Vector) -> tuple[Any, str]:

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from tidegate.core.dates import ContributedDate, ResolvedDate, resolve_partition_date
 
 ONE, OTHER = datetime(2026, 3, 10, tzinfo=UTC), datetime(2026, 3, 11, tzinfo=UTC)
-dates = st.lists(st.builds(ContributedDate, st.sampled_from([None, ONE, OTHER]), st.booleans()), max_size=6)
+dates = st.lists(
+    st.builds(ContributedDate, st.sampled_from([None, ONE, OTHER]), st.booleans(), st.just(False)), max_size=6
+)
 
 
 @given(dates, st.randoms(use_true_random=False))
@@ -59,6 +61,12 @@ def test_one_instant_in_two_zones_is_one_date() -> None:
     assert resolve_partition_date(
         [ContributedDate(ONE, False), ContributedDate(same, False)]
     ) == ResolvedDate(ONE)
+
+
+def test_a_date_that_a_mapper_failed_to_read_is_not_known_whatever_else_there_is() -> None:
+    failed = ContributedDate(None, True, is_failed=True)
+    for decoded in (True, False):
+        assert resolve_partition_date([ContributedDate(ONE, decoded), failed]) == ResolvedDate(None)
 
 
 def test_nobody_gave_a_date() -> None:

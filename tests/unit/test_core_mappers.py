@@ -166,6 +166,8 @@ def test_a_form_that_names_a_part_twice_is_written_but_not_read() -> None:
     assert mapper.to_downstream("2026-03-10") == "2026/2026"
     with pytest.raises(InvalidPartitionKeyError):
         mapper.to_partition_date("2026/2026")
+    with pytest.raises(InvalidPartitionKeyError):
+        StartOfDayMapper(input_format="%Y-%m-%d %z %z").to_downstream("2026-03-10 +0000 +0000")
 
 
 def test_an_off_anchor_key_is_normalised() -> None:

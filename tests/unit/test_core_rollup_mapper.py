@@ -20,6 +20,7 @@ from tidegate.core.mappers import (
 )
 from tidegate.core.policies import WaitForAll, WaitPolicy
 from tidegate.core.windows import DayWindow, MonthWindow, Window
+from tidegate.core.windows.base import PeriodWindow
 
 Found = tuple[ZoneInfo, datetime]
 WITH_OFFSET = "%Y-%m-%dT%H:%M:%S%z"
@@ -83,9 +84,11 @@ def test_the_date_of_a_downstream_key_is_the_first_instant_of_its_period(
     mapper = rollup(*spelling, zone, with_offset=True)
     (placed,) = mapper.placements(at.isoformat())
     start = mapper.to_partition_date(placed.key)
-    assert start == mapper.period_mapper.period.floor(start, zone)
-    member = mapper.member_mapper.period.floor(at, zone)
-    assert start == mapper.period_mapper.period.floor(member, zone)
+    window = spelling[1]
+    assert isinstance(window, PeriodWindow)
+    assert start == window.period.floor(start, zone)
+    member = window.member_period.floor(at, zone)
+    assert start == window.period.floor(member, zone)
 
 
 def test_the_day_of_the_example_has_23_members_and_its_nonexistent_hour_counts_for_the_next() -> None:
@@ -179,9 +182,10 @@ def test_any_other_granularity_is_refused_and_names_the_two_that_work(
 
 
 def test_a_mapper_that_reads_no_times_is_a_type_error() -> None:
-    for mapper in (IdentityMapper(), RollupMapper(StartOfDayMapper(), DayWindow())):
-        with pytest.raises(DefinitionTypeError, match="reads keys as times"):
-            RollupMapper(mapper, DayWindow())
+    with pytest.raises(DefinitionTypeError, match="reads keys as times"):
+        RollupMapper(IdentityMapper(), DayWindow())
+    with pytest.raises(DefinitionTypeError, match="put the rollup outermost"):
+        RollupMapper(RollupMapper(StartOfDayMapper(), DayWindow()), DayWindow())
 
 
 def test_parts_of_the_wrong_kind_are_type_errors_that_name_the_part() -> None:

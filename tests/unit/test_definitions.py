@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.conditions import AssetAny
+from tidegate.core.conditions import AssetAll, AssetAny
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.mappers import IdentityMapper, RollupMapper, StartOfDayMapper
 from tidegate.core.plain import plain
 from tidegate.core.timetables import PartitionedAssetTimetable
+from tidegate.core.timetables.partitioned_asset import MAX_ASSETS
 from tidegate.core.windows import DayWindow
 from tidegate.definitions import Asset, Definitions, Job, load_definitions
 from tidegate.definitions.load import check_together
@@ -48,15 +49,15 @@ def test_a_reserved_name_is_refused(name: str) -> None:
         Asset(name)
 
 
-def test_a_name_or_uri_that_is_no_text_is_a_type_error() -> None:
-    with pytest.raises(DefinitionTypeError, match=r"Asset\.name"):
+def test_a_name_that_is_no_text_is_refused_and_a_uri_is_made_text() -> None:
+    with pytest.raises(DefinitionError, match=r"Asset\.name"):
         Asset(5)  # type: ignore[arg-type]
-    with pytest.raises(DefinitionTypeError, match=r"Asset\.uri"):
-        Asset("a", None)  # type: ignore[arg-type]
+    assert Asset("a", 5) == Asset("a", "5")  # type: ignore[arg-type]
+    assert Asset("a", None) == Asset("a")
 
 
 def test_the_plain_form_of_an_asset_keeps_everything_that_was_given() -> None:
-    asset = Asset("a", "s3://bucket/k", "model", {"owner": "x"})
+    asset = Asset("a", "s3://bucket/k", group="model", extra={"owner": "x"})
     data = plain(asset)
     assert data == {
         "type": "Asset",
@@ -86,7 +87,7 @@ def test_what_is_no_text_schedule_or_asset_is_a_type_error() -> None:
     with pytest.raises(DefinitionTypeError, match=r"Job\.id"):
         Job(None)  # type: ignore[arg-type]
     with pytest.raises(DefinitionTypeError, match=r"Job\.schedule"):
-        Job("j", "@daily")  # type: ignore[arg-type]
+        Job("j", 5)  # type: ignore[arg-type]
     with pytest.raises(DefinitionTypeError, match=r"Job\.outlets"):
         Job("j", outlets=["a"])  # type: ignore[list-item]
 
@@ -135,6 +136,12 @@ def test_a_condition_with_too_many_alternatives_is_refused_where_it_is_declared(
 
     with pytest.raises(DefinitionError, match="64"):
         PartitionedAssetTimetable(any_of("a") & any_of("b"))
+
+
+def test_a_schedule_of_too_many_assets_is_refused() -> None:
+    PartitionedAssetTimetable(AssetAll(*(Asset(f"a{n}") for n in range(MAX_ASSETS))))
+    with pytest.raises(DefinitionError, match="names 1001 assets: at most 1000"):
+        PartitionedAssetTimetable(AssetAll(*(Asset(f"a{n}") for n in range(MAX_ASSETS + 1))))
 
 
 # Files

@@ -28,8 +28,13 @@ def apply(
     """Check the jobs and assets of FILE, publish those that are new or changed, and wait until they can be read."""
     if file is None and not delete:
         raise typer.BadParameter("give a FILE, or a job to --delete")
-    definitions = load_definitions(file) if file is not None else Definitions(())
-    show(asyncio.run(apply_definitions(kafka, definitions, delete or ())), make_console())
+    definitions = load_definitions(file, refuse_singly=True) if file is not None else Definitions(())
+    console = make_console()
+    show(asyncio.run(apply_definitions(kafka, definitions, delete or ())), console)
+    for refused in definitions.refused:
+        console.print(f"[red]refused:[/red] {escape(refused.id)}: {escape(refused.reason)}")
+    if definitions.refused:
+        raise typer.Exit(1)
 
 
 def show(applied: Applied, console: Console) -> None:

@@ -65,6 +65,10 @@ class Leaf(Condition, is_base=True):
     def leaves(self) -> Iterator[Condition]:
         yield self
 
+    def same_asset(self, other: "Leaf") -> bool:
+        """Whether both name one asset, be it by different means."""
+        return self == other
+
     def alternatives(self) -> Collection[frozenset[Condition]]:
         return [frozenset((self,))]
 

@@ -4,13 +4,17 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from tidegate.core.mappers.base import PartitionMapper
+
 
 class ContributedDate(NamedTuple):
     """One event's word on the date of a downstream key."""
 
     at: datetime | None
     decoded: bool
-    """Whether a temporal mapper read it from the key; otherwise the producer's own date, carried along."""
+    """Whether a temporal mapper reads it from the key; otherwise the producer's own date, carried along."""
+    is_failed: bool = False
+    """Whether the mapper failed to read it: the date of the key is then not known at all."""
 
 
 class ResolvedDate(NamedTuple):
@@ -23,9 +27,12 @@ def resolve_partition_date(contributed: Iterable[ContributedDate]) -> ResolvedDa
     """The one date that the contributions agree on, whatever their order.
 
     Dates read from the key come first: one distinct instant is the date, several are a conflict, and the carried
-    ones never stand in for it. Without any, the carried dates decide in the same way; a missing one has no say.
+    ones never stand in for it, nor for one that a mapper failed to read. Without any, the carried dates decide in the
+    same way; a missing one has no say.
     """
     contributed = tuple(contributed)
+    if any(date.is_failed for date in contributed):
+        return ResolvedDate(None)
     for decoded in (True, False):
         dates = sorted({date.at for date in contributed if date.decoded is decoded and date.at is not None})
         if len(dates) == 1:
@@ -33,3 +40,15 @@ def resolve_partition_date(contributed: Iterable[ContributedDate]) -> ResolvedDa
         if dates:
             return ResolvedDate(None, tuple(dates))
     return ResolvedDate(None)
+
+
+def contributed_date(mapper: PartitionMapper, downstream_key: str) -> tuple[ContributedDate, ...]:
+    """What an asset's mapper says of the date of a downstream key; nothing where keys carry none.
+
+    A mapper that raises costs the date, and never more.
+    """
+    try:
+        at = mapper.to_partition_date(downstream_key)
+    except Exception:  # whatever a mapper of the user's raises
+        return (ContributedDate(None, True, is_failed=True),)
+    return () if at is None else (ContributedDate(at, True),)

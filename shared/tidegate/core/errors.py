@@ -21,6 +21,34 @@ class DefinitionTypeError(TidegateError, TypeError):
     """A definition with a value of the wrong type; refused where it is declared."""
 
 
+class UnknownTypeError(DefinitionError):
+    """A definition in plain data that names a type which is neither built in nor brought by a plugin."""
+
+
+class NotPartitionedError(TidegateError, NotImplementedError):
+    """Partitions were asked of a schedule that has none."""
+
+
+class NotAMemberError(InvalidPartitionKeyError):
+    """A key that its rollup maps to a downstream key, but that is none of the members which that key waits for."""
+
+
+class FanOutExceededError(TidegateError, ValueError):
+    """One upstream key that would give more downstream keys than allowed: none of them is used.
+
+    `cap` is the number allowed, `source` says whose it is (`max_downstream_keys` of a mapper, or `global`), `wanted` is
+    the number that the key would give.
+    """
+
+    def __init__(self, *, cap: int, source: str, wanted: int) -> None:
+        super().__init__(
+            f"partition fan-out exceeded: {wanted} downstream keys are wanted, {source} allows {cap}"
+        )
+        self.cap = cap
+        self.source = source
+        self.wanted = wanted
+
+
 class InvalidEventError(TidegateError, ValueError):
     """An asset event that can never be accepted, with the short code that dead letters carry."""
 

@@ -1,18 +1,17 @@
 """Calendar periods as real stretches of time in a zone (rule D20).
 
-A period is named by its first instant. Hours start where the wall clock shows a full hour; what a clock change cut
-off belongs to the hour before it. Days and longer start at the first real instant of their first local date.
+A period is named by its first instant. Minutes and hours start where the wall clock shows a full one; what a clock
+change cut off belongs to the one before it. Days and longer start at the first real instant of their first local date.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, Final
 from zoneinfo import ZoneInfo
 
 from tidegate.core.zones import first_instant, local, transition_between
 
-_HOUR = timedelta(hours=1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -31,6 +30,19 @@ class Period(ABC):
     def next(self, start: datetime, zone: ZoneInfo) -> datetime:
         """The start of the period after the one that starts at `start`."""
 
+    def previous(self, start: datetime, zone: ZoneInfo) -> datetime:
+        """The start of the period before the one that starts at `start`."""
+        return self.floor(start - _MICROSECOND, zone)
+
+    def ceil(self, at: datetime, zone: ZoneInfo) -> datetime:
+        """The first period start at or after the instant `at`."""
+        start = self.floor(at, zone)
+        return start if start == at else self.next(start, zone)
+
+    def ceil_after(self, at: datetime, zone: ZoneInfo) -> datetime:
+        """The first period start after the instant `at`."""
+        return self.next(self.floor(at, zone), zone)
+
     def between(self, start: datetime, end: datetime, zone: ZoneInfo) -> Iterator[datetime]:
         """Every period that starts in [start, end), oldest first."""
         at = self.floor(start, zone)
@@ -41,25 +53,48 @@ class Period(ABC):
             at = self.next(at, zone)
 
 
-class Hour(Period):
-    name = "hour"
-    rank = 1
+class _ClockPeriod(Period):
+    """A period that starts where the wall clock shows a full `length`."""
+
+    length: ClassVar[timedelta]
+
+    @abstractmethod
+    def elapsed(self, wall: datetime) -> timedelta:
+        """How long ago, by the wall clock, the last full `length` was."""
 
     def floor(self, at: datetime, zone: ZoneInfo) -> datetime:
         wall = local(at, zone)
-        start = at - timedelta(minutes=wall.minute, seconds=wall.second, microseconds=wall.microsecond)
+        elapsed = self.elapsed(wall)
+        if not elapsed:
+            return at
+        start = at - elapsed
         if local(start, zone).utcoffset() == wall.utcoffset():
             return start
         change = transition_between(start, at, zone)
-        wall = local(change, zone)
-        if wall.minute == wall.second == 0:
-            return change
-        return self.floor(change - _MICROSECOND, zone)
+        return self.floor(change - _MICROSECOND, zone) if self.elapsed(local(change, zone)) else change
 
     def next(self, start: datetime, zone: ZoneInfo) -> datetime:
-        following = self.floor(start + _HOUR, zone)
-        # After a change of less than an hour the next full hour may be up to two hours away.
-        return following if following > start else self.floor(start + 2 * _HOUR, zone)
+        following = self.floor(start + self.length, zone)
+        # After a change of less than a period the next full one may be up to two periods away.
+        return following if following > start else self.floor(start + 2 * self.length, zone)
+
+
+class Minute(_ClockPeriod):
+    name = "minute"
+    rank = 0
+    length = timedelta(minutes=1)
+
+    def elapsed(self, wall: datetime) -> timedelta:
+        return timedelta(0, wall.second, wall.microsecond)
+
+
+class Hour(_ClockPeriod):
+    name = "hour"
+    rank = 1
+    length = timedelta(hours=1)
+
+    def elapsed(self, wall: datetime) -> timedelta:
+        return timedelta(0, 60 * wall.minute + wall.second, wall.microsecond)
 
 
 class _DatePeriod(Period):
@@ -99,6 +134,19 @@ class Day(_DatePeriod):
         return first + timedelta(days=1)
 
 
+class Week(_DatePeriod):
+    """A week from Monday (ISO 8601)."""
+
+    name = "week"
+    rank = 3
+
+    def first_date(self, day: date) -> date:
+        return day - timedelta(days=day.weekday())
+
+    def next_date(self, first: date) -> date:
+        return first + timedelta(days=7)
+
+
 class Month(_DatePeriod):
     name = "month"
     rank = 4
@@ -110,4 +158,30 @@ class Month(_DatePeriod):
         return (first.replace(day=28) + timedelta(days=4)).replace(day=1)
 
 
-HOUR, DAY, MONTH = Hour(), Day(), Month()
+class Quarter(_DatePeriod):
+    name = "quarter"
+    rank = 5
+
+    def first_date(self, day: date) -> date:
+        return day.replace(month=day.month - (day.month - 1) % 3, day=1)
+
+    def next_date(self, first: date) -> date:
+        return first.replace(month=first.month + 3) if first.month < 10 else first.replace(first.year + 1, 1)
+
+
+class Year(_DatePeriod):
+    name = "year"
+    rank = 6
+
+    def first_date(self, day: date) -> date:
+        return day.replace(month=1, day=1)
+
+    def next_date(self, first: date) -> date:
+        return first.replace(first.year + 1)
+
+
+MINUTE, HOUR, DAY, WEEK, MONTH, QUARTER, YEAR = Minute(), Hour(), Day(), Week(), Month(), Quarter(), Year()
+
+PERIODS: Final[Mapping[str, Period]] = {
+    period.name: period for period in (MINUTE, HOUR, DAY, WEEK, MONTH, QUARTER, YEAR)
+}

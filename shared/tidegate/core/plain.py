@@ -1,20 +1,50 @@
 """Definitions as plain data and back: `{"type": "DayWindow", ...fields that differ from the default}`.
 
-Every mapper, window, wait policy, condition and timetable is a frozen dataclass registered under its class name, so
-the plain form needs no code of its own. A class whose fields are not plain data overrides `serialize` and
-`deserialize`, as in Airflow. A field with `metadata={"is_data": True}` holds somebody's own JSON and is left alone.
+Every mapper, window, wait policy, condition and timetable is a frozen dataclass registered under its class name, so the
+plain form needs no code of its own. A class whose fields are not plain data overrides `serialize` and `deserialize`, as
+in Airflow; so does one with a field that holds somebody's own JSON, which is left alone. Times and time spans in fields
+travel as `{"seconds": 90.0}`, `{"relativedelta": {...}}` and `{"instant": "2026-03-10T09:00:00+00:00"}`.
 """
 
 from dataclasses import MISSING, fields, is_dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
-from tidegate.core.errors import DefinitionError, DefinitionTypeError
+from dateutil.relativedelta import relativedelta
 
-type_registry: dict[str, type["Plain"]] = {}
+from tidegate.core.errors import DefinitionError, DefinitionTypeError, UnknownTypeError
 
-T = TypeVar("T", bound="Plain")
+type_registry: dict[str, type] = {}
+"""What the `type` of plain data may name: classes that have `serialize` and `deserialize`."""
+
+T = TypeVar("T")
+
+_RELATIVE: Final = (
+    *("years", "months", "days", "hours", "minutes", "seconds", "microseconds"),
+    *("year", "month", "day", "hour", "minute", "second", "microsecond"),
+)
+
+
+def register_type(cls: type) -> None:
+    """Let plain data name a class by its `type_name`, which is the class's name unless the class says otherwise.
+
+    Raises DefinitionError where the name belongs to a type of Tidegate itself.
+    """
+    name = cls.__dict__.get("type_name", cls.__name__)
+    cls.type_name = name  # type: ignore[attr-defined]
+    there = type_registry.get(name)
+    if there is not None and is_own(there) and not is_own(cls):
+        raise DefinitionError(
+            f"{cls.__module__}.{cls.__qualname__} has the name of a type of Tidegate, {name!r}: rename it, or give it"
+            " a type_name of its own"
+        )
+    type_registry[name] = cls
+
+
+def is_own(cls: type) -> bool:
+    """Whether a class is part of Tidegate."""
+    return cls.__module__.partition(".")[0] == "tidegate"
 
 
 class Plain:
@@ -24,9 +54,10 @@ class Plain:
 
     def __init_subclass__(cls, *, is_base: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.type_name = cls.__name__
-        if not is_base:  # data can name only what can be built
-            type_registry[cls.type_name] = cls
+        if is_base:  # data can name only what can be built
+            cls.type_name = cls.__name__
+        else:
+            register_type(cls)
 
     def serialize(self) -> dict[str, Any]:
         """The fields that differ from their defaults, as plain data."""
@@ -38,26 +69,21 @@ class Plain:
                 continue
             if field.default_factory is not MISSING and value == field.default_factory():
                 continue
-            values[field.name] = value if field.metadata.get("is_data") else plain(value)
+            values[field.name] = plain(value)
         return values
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> Self:
         """The value whose `serialize` gave `data`; raises DefinitionError for a field that it does not have."""
         assert is_dataclass(cls), f"{cls.__name__} must be a dataclass or override deserialize"
-        known = {field.name: field for field in fields(cls) if field.init}
+        known = {field.name for field in fields(cls) if field.init}
         for name in data:
             if name not in known:
                 raise DefinitionError(
                     f"{cls.__name__} has no field {name!r}: use {', '.join(sorted(known)) or 'none'}"
                 )
         try:
-            return cls(
-                **{
-                    name: value if known[name].metadata.get("is_data") else from_plain(value)
-                    for name, value in data.items()
-                }
-            )
+            return cls(**{name: from_plain(value) for name, value in data.items()})
         except TypeError as error:
             if isinstance(error, DefinitionTypeError):
                 raise
@@ -66,12 +92,19 @@ class Plain:
 
 def plain(value: Any) -> Any:
     """`value` as JSON-ready data."""
+    kind: Any = getattr(value, "plain_type", type(value))
+    if (name := getattr(kind, "type_name", None)) and type_registry.get(name) is kind:
+        return {"type": name, **value.serialize()}
     if isinstance(value, Plain):
-        return {"type": value.type_name, **value.serialize()}
+        raise DefinitionError(f"{type(value).__name__} is not registered: plain data cannot name it")
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, timedelta):
         return {"seconds": value.total_seconds()}
+    if isinstance(value, relativedelta):
+        return {"relativedelta": {name: part for name in _RELATIVE if (part := getattr(value, name))}}
+    if isinstance(value, datetime):
+        return {"instant": value.isoformat()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -90,11 +123,19 @@ def from_plain(data: Any) -> Any:
             if not isinstance(seconds := data["seconds"], int | float):
                 raise DefinitionTypeError(f"a duration must be a number of seconds, not {seconds!r}")
             return timedelta(seconds=seconds)
+        if data.keys() == {"relativedelta"}:
+            return relativedelta(**data["relativedelta"])
+        if data.keys() == {"instant"}:
+            return datetime.fromisoformat(data["instant"])
         return {key: from_plain(item) for key, item in data.items()}
     name = data["type"]
     if not isinstance(name, str) or name not in type_registry:
-        raise DefinitionError(f"type {name!r} is not known: use one of {', '.join(sorted(type_registry))}")
-    return type_registry[name].deserialize({key: value for key, value in data.items() if key != "type"})
+        raise UnknownTypeError(
+            f"type {name!r} is not known: install the plugin that brings it, or use one of"
+            f" {', '.join(sorted(type_registry))}"
+        )
+    fields_of = {key: value for key, value in data.items() if key != "type"}
+    return type_registry[name].deserialize(fields_of)  # type: ignore[attr-defined]
 
 
 def expect(value: Any, kind: type[T], field: str) -> T:

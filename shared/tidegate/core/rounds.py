@@ -32,6 +32,19 @@ class Arrival:
     needed: int
     at: int
     """Time of the record, milliseconds since 1970."""
+    dated: bool = True
+    """Whether the round's key stands for a date; where it does not, the same members come again and again."""
+
+
+class RerunPolicy(StrEnum):
+    """What an event does whose round has fired."""
+
+    IGNORE = "ignore"
+    """Nothing but an audit entry; the default for keys that stand for a date."""
+    REFIRE = "refire"
+    """Run again at once with the full set, this event in the place of the older one."""
+    NEW_ROUND = "new_round"
+    """Be the first of a new round; the default for keys without a date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,11 @@ class Rules:
     rollups: frozenset[int] = frozenset()
     """Assets that wait in a rollup. With any, the round is windowed: every asset is a member of it (D23)."""
     horizon_ms: int = 7 * 86_400_000
+    rerun_policy: RerunPolicy | None = None
+    """None for the default of the key."""
+
+    def rerun_policy_of(self, arrival: Arrival) -> RerunPolicy:
+        return self.rerun_policy or (RerunPolicy.IGNORE if arrival.dated else RerunPolicy.NEW_ROUND)
 
     @property
     def windowed(self) -> bool:
@@ -75,6 +93,8 @@ class Fired:
     at: int
     members: frozenset[tuple[int, int]]
     """(asset, member) pairs that were in."""
+    events: "Members" = field(default_factory=dict)
+    """The events of the round, where the job's rerun policy needs them."""
 
 
 Members = Mapping[tuple[int, int], tuple[Event, ...]]
@@ -118,8 +138,13 @@ def fold(state: Round, arrival: Arrival, rules: Rules) -> Step:
         seen_at = state.seen.get(event.identity)
         if seen_at is not None and seen_at >= since:
             return Step(state, Outcome.DUPLICATE)
-        if rules.windowed:
-            return Step(state, Outcome.RERUN if place in mark.members else Outcome.LATE)
+        policy = rules.rerun_policy_of(arrival)
+        if rules.windowed and policy is not RerunPolicy.NEW_ROUND:
+            if place not in mark.members:
+                return Step(state, Outcome.LATE)
+            if policy is RerunPolicy.REFIRE:
+                return _refire(state, mark, arrival, rules)
+            return Step(state, Outcome.RERUN)
     there = state.members.get(place, ())
     if there:
         return _another(state, arrival, there, rules)
@@ -134,12 +159,31 @@ def fold(state: Round, arrival: Arrival, rules: Rules) -> Step:
     events = {each.identity for kept in state.members.values() for each in kept} | state.replaced
     return Step(
         Round(
-            fired=Fired(generation, arrival.at, frozenset(state.members)),
+            fired=_fired(generation, arrival, state.members, rules),
             seen={**state.seen, **dict.fromkeys(events, arrival.at)},
         ),
         Outcome.COUNTED,
         Firing(generation, state.members),
     )
+
+
+def _fired(generation: int, arrival: Arrival, members: Members, rules: Rules) -> Fired:
+    keeps = rules.rerun_policy_of(arrival) is RerunPolicy.REFIRE
+    return Fired(generation, arrival.at, frozenset(members), members if keeps else {})
+
+
+def _refire(state: Round, mark: Fired, arrival: Arrival, rules: Rules) -> Step:
+    place, event = (arrival.asset, arrival.member), arrival.event
+    there = mark.events.get(place, ())
+    kept = tuple(each for each in there if each.key != event.key and rules.keeps_other_keys(arrival.asset))
+    members = {**mark.events, place: (*kept, event)}
+    generation = mark.generation + 1
+    after = replace(
+        state,
+        fired=_fired(generation, arrival, members, rules),
+        seen={**state.seen, event.identity: arrival.at},
+    )
+    return Step(after, Outcome.RERUN, Firing(generation, members))
 
 
 def _another(state: Round, arrival: Arrival, there: tuple[Event, ...], rules: Rules) -> Step:

@@ -4,11 +4,11 @@ An instant is an aware `datetime` in UTC. Zones come from zoneinfo. A local day 
 midnight is skipped or repeated, the day starts at its first real instant (docs/rules.md, Meaning).
 """
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from tidegate.core.errors import DefinitionError
+from tidegate.core.errors import DefinitionError, DefinitionTypeError
 
 _SECOND = timedelta(seconds=1)
 
@@ -31,6 +31,29 @@ def instant(wall: datetime, zone: ZoneInfo) -> datetime:
     02:00 in a gap from 02:00 to 03:00 is the instant that the wall clock calls 03:00 (PEP 495, fold 0).
     """
     return (wall if wall.tzinfo else wall.replace(tzinfo=zone, fold=0)).astimezone(UTC)
+
+
+def real_instant(wall: datetime, zone: ZoneInfo, *, last: bool = False) -> datetime:
+    """The UTC instant of a wall-clock time without an offset, a skipped one being the first instant after the gap.
+
+    A repeated time is its first occurrence, or its last.
+    """
+    at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    other = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    if other < at:  # only a skipped time is earlier by the offset after the change
+        return transition_between(other, at, zone)
+    return other if last else at
+
+
+def zone_name(zone: str | tzinfo) -> str:
+    """The IANA name of a zone given by name or as an object of any zone library; raises DefinitionTypeError."""
+    if isinstance(zone, str):
+        return zone
+    if name := getattr(zone, "key", None) or getattr(zone, "name", None):
+        return str(name)
+    if zone is UTC:
+        return "UTC"
+    raise DefinitionTypeError(f"timezone must be an IANA name or a zone that has one, not {zone!r}")
 
 
 def local(at: datetime, zone: ZoneInfo) -> datetime:

@@ -3,12 +3,15 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.core.conditions import Leaf
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import Plain, expect
-from tidegate.core.timetables.base import Timetable
+from tidegate.core.timetables.base import Timetable, utc
 from tidegate.definitions.asset import Asset
+from tidegate.definitions.schedules import Schedule, as_timetable
 
 MAX_ID_CHARACTERS: Final = 200
 _ID: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
@@ -19,18 +22,39 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 class Job(Plain):
     """Something that runs when its schedule says so.
 
-    `run_commands_topic` replaces the default `run-commands.<id>`. Assets in `outlets` are updated by every run that
-    succeeds; naming an asset in `inlets` makes it known. Raises DefinitionError for an id outside letters, digits,
-    `.`, `_`, `-`, or over 200 characters.
+    `schedule` is a timetable or one of Airflow's short forms for one. `run_commands_topic` replaces the default
+    `run-commands.<id>`. Assets in `outlets` are updated by every run that succeeds; naming an asset in `inlets` makes
+    it known. Start and end date bound the runs that time gives, both inclusive; without `catchup` only the latest of
+    those that were missed is run. Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over
+    200 characters.
     """
 
     id: str
     schedule: Timetable | None = None
-    inlets: Sequence[Asset] = ()
+    inlets: Sequence[Leaf] = ()
     outlets: Sequence[Asset] = ()
     team: str | None = None
     run_commands_topic: str | None = None
     description: str = field(default="", compare=False)
+    start_date: datetime | None = None
+    end_date: datetime | None = None
+    catchup: bool = False
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            id: str,
+            schedule: Schedule = None,
+            inlets: Sequence[Leaf] = (),
+            outlets: Sequence[Asset] = (),
+            team: str | None = None,
+            run_commands_topic: str | None = None,
+            description: str = "",
+            start_date: datetime | None = None,
+            end_date: datetime | None = None,
+            catchup: bool = False,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
@@ -39,18 +63,21 @@ class Job(Plain):
             raise DefinitionError(
                 f"Job.id {self.id[:60]!r} must have 1 to {MAX_ID_CHARACTERS} letters, digits, '.', '_' or '-'"
             )
+        object.__setattr__(self, "schedule", as_timetable(self.schedule))
         if self.schedule is not None:
-            expect(self.schedule, Timetable, "Job.schedule")
-        if self.team is not None:
-            raise DefinitionError(f"Job.team {self.team!r} has no effect yet: leave it out")
-        for name in ("inlets", "outlets"):
-            object.__setattr__(
-                self, name, tuple(expect(one, Asset, f"Job.{name}") for one in getattr(self, name))
-            )
+            self.schedule.validate()
+        object.__setattr__(self, "inlets", tuple(expect(one, Leaf, "Job.inlets") for one in self.inlets))
+        object.__setattr__(self, "outlets", tuple(expect(one, Asset, "Job.outlets") for one in self.outlets))
+        for name in ("start_date", "end_date"):
+            at = getattr(self, name)
+            if at is not None and not isinstance(at, datetime):
+                raise DefinitionTypeError(f"Job.{name} must be an aware datetime, not {at!r}")
+            if at is not None:
+                object.__setattr__(self, name, utc(at, f"Job.{name}"))
         if self.run_commands_topic is not None and not _TOPIC.fullmatch(self.run_commands_topic):
             raise DefinitionError(
-                f"Job.run_commands_topic {self.run_commands_topic!r} is no topic name:"
-                " use letters, digits, '.', '_', '-'"
+                f"Job.run_commands_topic {self.run_commands_topic!r} is no topic name: use letters, digits, '.', '_'"
+                " and '-'"
             )
 
     def serialize(self) -> dict[str, Any]:

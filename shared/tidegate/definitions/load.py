@@ -12,6 +12,7 @@ from typing import Any
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import from_plain
 from tidegate.definitions.asset import Asset
+from tidegate.definitions.decorators import AssetDefinition, MultiAssetDefinition
 from tidegate.definitions.job import Job
 
 
@@ -21,14 +22,25 @@ class Definitions:
 
     jobs: tuple[Job, ...]
     assets: tuple[Asset, ...] = ()
+    refused: tuple["Refused", ...] = ()
 
 
-def load_definitions(path: Path) -> Definitions:
-    """Every Job and Asset at the top level of a `.py` file, or in the list of a `.json` file.
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One definition that cannot be used, and why; the others of its file can."""
+
+    id: str
+    reason: str
+
+
+def load_definitions(path: Path, *, refuse_singly: bool = False) -> Definitions:
+    """Every Job and Asset at the top level of a `.py` file, also by @asset, or in the list of a `.json` file.
 
     Raises DefinitionError where the file declares nothing, declares an id twice, or cannot be read, and for an error
-    of the file's own code, with the line.
+    of the file's own code, with the line. With `refuse_singly`, a definition in JSON that is wrong, such as one with
+    the type of a plugin that is not installed, is left out and named in `refused`.
     """
+    refused: list[Refused] = []
     if not path.is_file():
         raise DefinitionError(f"definitions file {str(path)!r} does not exist")
     if path.suffix == ".json":
@@ -36,19 +48,34 @@ def load_definitions(path: Path) -> Definitions:
             data = json.loads(path.read_bytes())
         except ValueError as error:
             raise DefinitionError(f"definitions file {str(path)!r} is not JSON: {error}") from error
-        found = list(from_plain(data if isinstance(data, list) else [data]))
+        found, refused = _read(data if isinstance(data, list) else [data], refuse_singly)
     elif path.suffix == ".py":
         found = list(_run(path).values())
     else:
         raise DefinitionError(f"definitions file {str(path)!r} must end in .py or .json")
-    jobs = tuple({id(one): one for one in found if isinstance(one, Job)}.values())
+    made = [one.job for one in found if isinstance(one, AssetDefinition | MultiAssetDefinition)]
+    jobs = tuple({id(one): one for one in (*found, *made) if isinstance(one, Job)}.values())
     assets = tuple({one.name: one for one in found if isinstance(one, Asset)}.values())
-    if not jobs and not assets:
+    if not jobs and not assets and not refused:
         raise DefinitionError(
             f"definitions file {str(path)!r} declares no Job and no Asset: assign one to a name at its top level"
         )
     check_together(jobs)
-    return Definitions(jobs, assets)
+    return Definitions(jobs, assets, tuple(refused))
+
+
+def _read(data: list[Any], refuse_singly: bool) -> tuple[list[Any], list[Refused]]:
+    found: list[Any] = []
+    refused: list[Refused] = []
+    for each in data:
+        try:
+            found.append(from_plain(each))
+        except (DefinitionError, DefinitionTypeError) as error:
+            if not refuse_singly:
+                raise
+            fields = each if isinstance(each, dict) else {}
+            refused.append(Refused(str(fields.get("id") or fields.get("name") or "?"), str(error)))
+    return found, refused
 
 
 def _run(path: Path) -> dict[str, Any]:

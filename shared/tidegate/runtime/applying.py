@@ -64,6 +64,8 @@ async def apply_definitions(
             if jobs.pop(job, None) is None:
                 raise DefinitionError(f"job {job!r} is not defined, so it cannot be deleted")
         _check_ids(definitions.jobs, jobs)
+        for each in definitions.jobs:
+            _check_effects(each)
         records: list[DefinitionRecord] = []
         kinds: dict[tuple[Kind, str], What] = {}
         declarations: tuple[Job | Asset, ...] = (*definitions.assets, *definitions.jobs)
@@ -122,6 +124,35 @@ def _compared(declared: Job | Asset, stored: Stored | None) -> tuple[DefinitionR
 def _check_ids(declared: Sequence[Job], stored: Mapping[str, Stored]) -> None:
     new = {job.id for job in declared}
     check_together((*declared, *(Job(id=job) for job in stored if job not in new)))
+
+
+def _check_effects(job: Job) -> None:
+    """Raises DefinitionError for what a definition may say, but no service follows yet."""
+    if job.team is not None:
+        raise DefinitionError(f"Job.team {job.team!r} of job {job.id!r} has no effect yet: leave it out")
+    schedule = job.schedule
+    if schedule is None:
+        return
+    if not isinstance(schedule, PartitionedAssetTimetable):
+        raise DefinitionError(
+            f"the schedule of job {job.id!r}, a {type(schedule).__name__}, has no effect yet: use"
+            " PartitionedAssetTimetable, or leave it out"
+        )
+    for leaf in schedule.assets_in_order:
+        if not isinstance(leaf, Asset):
+            raise DefinitionError(
+                f"{leaf} in the schedule of job {job.id!r} has no effect yet: name the asset itself"
+            )
+        if leaf.access_control is not None:
+            raise DefinitionError(
+                f"Asset.access_control of {leaf.name!r} in the schedule of job {job.id!r} has no effect yet: leave it"
+                " out"
+            )
+        mapper = schedule.mapper_for(leaf)
+        if isinstance(mapper, RollupMapper) and mapper.wait_policy.deadline is not None:
+            raise DefinitionError(
+                f"the deadline of {leaf.name!r} in the schedule of job {job.id!r} has no effect yet: leave it out"
+            )
 
 
 def _commands_topic(job: Job, partitions: int) -> Topic:

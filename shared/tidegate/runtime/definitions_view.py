@@ -160,7 +160,7 @@ def assets_of(job: Job) -> list[Asset]:
     """Every asset that a job names."""
     schedule = job.schedule
     leaves = getattr(schedule, "assets_in_order", ())
-    return [*(leaf for leaf in leaves if isinstance(leaf, Asset)), *job.inlets, *job.outlets]
+    return [*(leaf for leaf in (*leaves, *job.inlets) if isinstance(leaf, Asset)), *job.outlets]
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from tidegate.core.errors import InvalidEventError
 from tidegate.core.keys import validate_key
 from tidegate.definitions.asset import Asset
+from tidegate.definitions.metadata import Metadata
 from tidegate.sdk.errors import OutletTypeError, UndeclaredOutletError
 from tidegate.sdk.events import asset_name, encode_event, event_id
 
@@ -82,6 +83,11 @@ class OutletEvents(Mapping[str, OutletAccessor]):
                 f"{name!r} is no outlet of job {self._job!r} (declared: {declared}): add it to the job's outlets"
             ) from error
 
+    def record(self, metadata: Metadata) -> None:
+        """Take what a run's function yields: `metadata.extra` is joined to the asset's own."""
+        accessor = self[metadata.asset]
+        accessor.extra = {**accessor.extra, **metadata.extra}
+
     def __contains__(self, asset: object) -> bool:
         return (asset.name if isinstance(asset, Asset) else asset) in self._accessors
 
@@ -90,6 +96,15 @@ class OutletEvents(Mapping[str, OutletAccessor]):
 
     def __len__(self) -> int:
         return len(self._accessors)
+
+
+def key_written_back(outlets: OutletEvents, partition_key: str | None) -> str | None:
+    """The key that a run's own record has in the end: the one that it added, if it started without and added just one.
+
+    Several keys are no key of the run (rule D8).
+    """
+    added = {key for outlet in outlets.values() for key in outlet.partitions}
+    return added.pop() if partition_key is None and len(added) == 1 else partition_key
 
 
 def encode_outlets(

@@ -13,5 +13,5 @@ class IdentityMapper(PartitionMapper):
     def to_downstream(self, key: str) -> str:
         return key
 
-    def carry_partition_date(self, partition_date: datetime | None) -> datetime | None:
-        return partition_date
+    def carry_partition_date(self, source_partition_date: datetime | None) -> datetime | None:
+        return source_partition_date

@@ -1,43 +1,32 @@
 """The mapper that waits: many upstream members make one downstream key."""
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
-from zoneinfo import ZoneInfo
+from functools import cached_property
 
-from tidegate.core.errors import DefinitionError, DefinitionTypeError
-from tidegate.core.mappers.base import PartitionMapper, Placement
+from tidegate.core.errors import DefinitionError, InvalidPartitionKeyError
+from tidegate.core.mappers.base import PartitionMapper, Placement, expect_part
+from tidegate.core.mappers.decoding import expect_decodable
+from tidegate.core.mappers.membership import CalendarMembership, CustomMembership, Membership, TextMembership
 from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
-from tidegate.core.periods import HOUR
 from tidegate.core.plain import expect
 from tidegate.core.policies.base import WaitPolicy
+from tidegate.core.policies.minimum_count import MinimumCount
 from tidegate.core.policies.wait_for_all import WaitForAll
-from tidegate.core.windows.base import PeriodWindow, Window
-from tidegate.core.zones import instant, local
-
-
-@lru_cache(maxsize=16_384)
-def _members(window: PeriodWindow, anchor: datetime, zone: ZoneInfo, *, merge: bool) -> Sequence[datetime]:
-    members = window.members(anchor, zone)
-    return tuple(at for at in members if _first_of_its_name(at, zone) == at) if merge else members
-
-
-def _first_of_its_name(at: datetime, zone: ZoneInfo) -> datetime:
-    """The first instant with the wall clock of `at`: where clocks go back, a repeated hour is the one before it."""
-    return instant(local(at, zone).replace(tzinfo=None), zone)
+from tidegate.core.windows.base import CalendarWindow, Window
+from tidegate.core.windows.segment import SegmentWindow
 
 
 @dataclass(frozen=True)
 class RollupMapper(PartitionMapper):
     """Collects the members of `window` under one downstream key until `wait_policy` is met.
 
-    Both spellings work: `upstream_mapper` at the window's period (StartOfDayMapper + DayWindow) or at the members'
-    granularity (StartOfHourMapper + DayWindow). A finer key counts for the member that contains it. Raises
-    DefinitionError for any other granularity (rule F01, F04) and DefinitionTypeError for a mapper that does
-    not read keys as times. Where `input_format` holds no offset (`%z`), keys cannot tell the two occurrences of a
-    repeated hour apart: they are one member (F03).
+    With a calendar window both spellings work: `upstream_mapper` at the window's period (StartOfDayMapper + DayWindow)
+    or at the members' granularity (StartOfHourMapper + DayWindow). A finer key counts for the member that contains it.
+    Where `input_format` holds no offset (`%z`), keys cannot tell the two occurrences of a repeated hour apart: they are
+    one member (F03). Raises DefinitionError for any other granularity (rules F01, F04) and for a rollup that can
+    never be satisfied (D19), DefinitionTypeError for a mapper that does not read what the window works with.
     """
 
     upstream_mapper: PartitionMapper
@@ -47,60 +36,44 @@ class RollupMapper(PartitionMapper):
     is_rollup = True
 
     def __post_init__(self) -> None:
-        expect(self.upstream_mapper, PartitionMapper, "RollupMapper.upstream_mapper")
+        super().__post_init__()
+        expect_part(self.upstream_mapper, "RollupMapper.upstream_mapper")
         expect(self.window, Window, "RollupMapper.window")
         expect(self.wait_policy, WaitPolicy, "RollupMapper.wait_policy")
+        expect_decodable(self)
         mapper, window = self.upstream_mapper, self.window
-        if not isinstance(mapper, TemporalMapper) or not isinstance(window, PeriodWindow):
-            raise DefinitionTypeError(
-                f"RollupMapper cannot combine {mapper.type_name} with {window.type_name}: a calendar window needs a"
-                " mapper that reads keys as times, such as StartOfDayMapper with DayWindow"
-            )
-        if mapper.period not in (window.period, window.member_period):
-            raise DefinitionError(
-                f"RollupMapper cannot combine {mapper.type_name} with {window.type_name}: use"
-                f" {MAPPER_OF_PERIOD[window.period.name].__name__} or"
-                f" {MAPPER_OF_PERIOD[window.member_period.name].__name__}"
-            )
+        if isinstance(window, CalendarWindow) and isinstance(mapper, TemporalMapper):
+            if mapper.period not in (window.period, window.member_period):
+                raise DefinitionError(
+                    f"RollupMapper cannot combine {type(mapper).__name__} with {type(window).__name__}: use"
+                    f" {_mapper_names(window)}"
+                )
+        elif isinstance(mapper, TemporalMapper) and not window.gives_anchors:
+            self._expect_members_map_back(mapper)
+        self._expect_satisfiable()
 
-    @property
-    def period_mapper(self) -> TemporalMapper:
-        """Names downstream keys: the mapper of the window's period (rule D22)."""
-        return self._mapper_at(self._window.period.name)
+    @cached_property
+    def _membership(self) -> Membership:
+        mapper, window = self.upstream_mapper, self.window
+        if isinstance(mapper, TemporalMapper):
+            if isinstance(window, CalendarWindow):
+                return CalendarMembership(mapper, window)
+            return CustomMembership(mapper, window)
+        return TextMembership(mapper, window)
 
-    @property
-    def member_mapper(self) -> TemporalMapper:
-        """Names members."""
-        return self._mapper_at(self._window.member_period.name)
-
-    def to_downstream(self, key: str) -> str:
-        return self.placements(key)[0].key
+    def to_downstream(self, key: str) -> str | tuple[str, ...]:
+        """The downstream key; several where windows overlap."""
+        keys = self._membership.downstream_keys(key)
+        return keys[0] if len(keys) == 1 else keys
 
     def placements(self, key: str) -> tuple[Placement, ...]:
-        at = self._mapper.decode(key)
-        try:
-            return self._placements(at)
-        except OverflowError as error:
-            raise self._mapper.out_of_range(key) from error
+        """Every downstream key that `key` counts for, with its place among the members there.
 
-    def _placements(self, at: datetime) -> tuple[Placement, ...]:
-        zone = self._mapper.zone
-        member = self._window.member_period.floor(at, zone)
-        if self.merges_repeated_hours:
-            member = _first_of_its_name(member, zone)
-        placed = []
-        for anchor in self._window.anchors(member, zone):
-            members = self._members_of(anchor)
-            size = len(members)
-            placed.append(
-                Placement(
-                    self.period_mapper.encode(anchor),
-                    bisect_right(members, member) - 1,
-                    size,
-                    self.wait_policy.needed(size),
-                )
-            )
-        return tuple(placed)
+        Raises NotAMemberError for a key that no downstream key waits for.
+        """
+        found = self._membership.places(key)
+        self.capped(tuple(place.key for place in found))
+        return tuple(Placement(*place, self.wait_policy.needed(place.size)) for place in found)
 
     def to_upstream(self, downstream_key: str) -> tuple[str, ...]:
         """The key of every member of a downstream key, in order; raises InvalidPartitionKeyError.
@@ -108,45 +81,102 @@ class RollupMapper(PartitionMapper):
         Keys are as producers write them, in the mapper's `input_format`; where that cannot tell members apart, they
         have the form of the member's own mapper.
         """
-        anchor = self.period_mapper.to_partition_date(downstream_key)
-        try:
-            members = self._members_of(anchor)
-        except OverflowError as error:
-            raise self.period_mapper.out_of_range(downstream_key) from error
-        keys = tuple(self._mapper.encode_upstream(at) for at in members)
-        if len(set(keys)) < len(keys):
-            keys = tuple(self.member_mapper.encode(at) for at in members)
-        return keys
+        return self._membership.members(downstream_key)
 
-    def to_partition_date(self, downstream_key: str) -> datetime:
+    def to_partition_date(self, downstream_key: str) -> datetime | None:
         """The first instant of the window's own period."""
-        return self.period_mapper.to_partition_date(downstream_key)
+        return self._membership.namer.to_partition_date(downstream_key)
+
+    def carry_partition_date(self, source_partition_date: datetime | None) -> datetime | None:
+        """What the upstream mapper carries: a date where the key stays as it is (rule F15)."""
+        return self.upstream_mapper.carry_partition_date(source_partition_date)
+
+    @property
+    def period_mapper(self) -> PartitionMapper:
+        """Names downstream keys: the mapper of the window's period (rule D22)."""
+        return self._membership.namer
 
     @property
     def merges_repeated_hours(self) -> bool:
-        """Whether members are hours whose keys carry no offset from UTC."""
-        return self._window.member_period is HOUR and "%z" not in self._mapper.input_format
-
-    def _members_of(self, anchor: datetime) -> Sequence[datetime]:
-        return _members(self._window, anchor, self._mapper.zone, merge=self.merges_repeated_hours)
+        """Whether members are parts of a day whose keys carry no offset from UTC."""
+        return isinstance(self._membership, CalendarMembership) and self._membership.merges_repeated_hours
 
     @property
-    def _mapper(self) -> TemporalMapper:
-        assert isinstance(self.upstream_mapper, TemporalMapper)
-        return self.upstream_mapper
+    def children(self) -> tuple[PartitionMapper, ...]:
+        return (self.upstream_mapper,)
 
-    @property
-    def _window(self) -> PeriodWindow:
-        assert isinstance(self.window, PeriodWindow)
-        return self.window
+    def warnings(self) -> tuple[str, ...]:
+        found = list(super().warnings())
+        mapper = self.upstream_mapper
+        if isinstance(mapper, TemporalMapper) and self.merges_repeated_hours and _changes_clocks(mapper):
+            found.append(
+                f"keys in the form {mapper.input_format!r} cannot tell the two occurrences of a repeated hour in"
+                f" {mapper.timezone} apart, so that they count as one: add %z to input_format"
+            )
+        if self.window.sizes is not None:
+            least, policy = self.window.sizes[0], self.wait_policy
+            if policy.is_unreachable(least):
+                found.append(
+                    f"{policy} can never be met by a {type(self.window).__name__} of {least} members: such a window is"
+                    " reported when it opens"
+                )
+            if isinstance(policy, MinimumCount) and policy.n < 0 and least + policy.n < 1:
+                found.append(
+                    f"{policy} would let a {type(self.window).__name__} of {least} members fire with none: it waits for"
+                    " one member"
+                )
+        return tuple(found)
 
-    def _mapper_at(self, period: str) -> TemporalMapper:
-        if self._mapper.period.name == period:
-            return self._mapper
-        kind = MAPPER_OF_PERIOD[period]
-        offset = "%z" if kind.period is HOUR and not self.merges_repeated_hours else ""
-        return kind(
-            timezone=self._mapper.timezone,
-            input_format=self._mapper.input_format,
-            output_format=kind.default_output_format + offset,
-        )
+    def _expect_satisfiable(self) -> None:
+        policy, window = self.wait_policy, self.window
+        if window.sizes is not None and policy.is_unreachable(most := window.sizes[1]):
+            raise DefinitionError(
+                f"RollupMapper.wait_policy {policy} can never be met: a {type(window).__name__} has at most {most}"
+                " members"
+            )
+        if not isinstance(window, SegmentWindow):
+            return
+        together: Counter[str] = Counter()
+        for segment in window.segments:
+            try:
+                keys = self.upstream_mapper.to_downstream(segment)
+            except InvalidPartitionKeyError:
+                continue  # an event with this key will never get here
+            together.update((keys,) if isinstance(keys, str) else set(keys))
+        most = max(together.values(), default=0)
+        if most < policy.needed(len(window.segments)):
+            raise DefinitionError(
+                f"RollupMapper can never fire: {type(self.upstream_mapper).__name__} brings at most {most} of the"
+                f" {len(window.segments)} segments to one downstream key; use FixedKeyMapper('all') to bring"
+                " them together"
+            )
+
+    def _expect_members_map_back(self, mapper: TemporalMapper) -> None:
+        """Hold a custom window against its mapper on some anchors (rule D28); raises DefinitionError."""
+        anchor = mapper.to_partition_date("2027-12-01T00:00:00Z")
+        for _ in range(8):
+            downstream = mapper.encode(anchor)
+            for member in self.window.to_upstream(mapper.decode_downstream(downstream)):
+                key = mapper.encode_upstream(member)
+                if (other := mapper.to_downstream(key)) != downstream:
+                    raise DefinitionError(
+                        f"{type(self.window).__name__} names {key!r} as a member of {downstream!r}, but"
+                        f" {type(mapper).__name__} maps it to {other!r}: define anchors(member) in"
+                        f" {type(self.window).__name__}"
+                    )
+            anchor = mapper.period.next(anchor, mapper.zone)
+
+
+def _mapper_names(window: CalendarWindow) -> str:
+    periods = dict.fromkeys((window.period, window.member_period))
+    return " or ".join(MAPPER_OF_PERIOD[one.name].__name__ for one in periods if one.name in MAPPER_OF_PERIOD)
+
+
+def _changes_clocks(mapper: TemporalMapper) -> bool:
+    """Whether the zone has had two offsets from UTC of late."""
+    months = (
+        datetime.fromisoformat(f"{year}-{month:02}-01T00:00:00Z")
+        for year in range(2020, 2028)
+        for month in range(1, 13)
+    )
+    return len({at.astimezone(mapper.zone).utcoffset() for at in months}) > 1

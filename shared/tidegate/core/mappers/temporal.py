@@ -1,16 +1,17 @@
 """Mappers that read a key as a time and name the calendar period that contains it."""
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
+from functools import lru_cache
 from typing import ClassVar, Final
 from zoneinfo import ZoneInfo
 
 from tidegate.core.errors import DefinitionTypeError, InvalidPartitionKeyError
 from tidegate.core.mappers.base import PartitionMapper
-from tidegate.core.periods import DAY, HOUR, MONTH, Period
-from tidegate.core.zones import instant, local, zone_named
+from tidegate.core.mappers.forms import Form, check_placeholders, form_of
+from tidegate.core.periods import DAY, HOUR, MONTH, QUARTER, WEEK, YEAR, Period
+from tidegate.core.zones import instant, local, zone_name, zone_named
 
 DEFAULT_INPUT_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
 
@@ -25,19 +26,24 @@ class TemporalMapper(PartitionMapper, is_base=True):
     """Maps a key to the calendar period of `timezone` that contains it.
 
     A key without an offset is wall-clock time in `timezone`: a repeated hour is its first occurrence, an hour that
-    was skipped is the one that follows the change. Raises DefinitionError for an unknown zone.
+    was skipped is the one that follows the change. The key of a repeated hour's second occurrence carries its offset
+    (rule F08). Raises DefinitionError for an unknown zone.
     """
 
     period: ClassVar[Period]
     default_output_format: ClassVar[str]
+    expected_decoded_type = datetime
 
     timezone: str = "UTC"
     input_format: str = DEFAULT_INPUT_FORMAT
     output_format: str = ""
+    """Format of downstream keys; empty for the default of the period."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "timezone", _zone_name(self.timezone))
+        super().__post_init__()
+        object.__setattr__(self, "timezone", zone_name(self.timezone))
         zone_named(self.timezone)
+        object.__setattr__(self, "output_format", self.output_format or "")
         for name in ("input_format", "output_format"):
             if not isinstance(value := getattr(self, name), str):
                 raise DefinitionTypeError(
@@ -56,7 +62,7 @@ class TemporalMapper(PartitionMapper, is_base=True):
         at = self.decode(downstream_key)
         try:
             return self.period.floor(at, self.zone)
-        except OverflowError as error:
+        except (OverflowError, ValueError) as error:
             raise self.out_of_range(downstream_key) from error
 
     def decode(self, key: str) -> datetime:
@@ -69,10 +75,9 @@ class TemporalMapper(PartitionMapper, is_base=True):
             if is_iso and self.input_format == DEFAULT_INPUT_FORMAT:  # the same as below, ten times as fast
                 return instant(datetime.fromisoformat(key), self.zone)
             if key.isascii() and key == key.strip():
-                for form in (self.input_format, self._output_format):
-                    # re.error: a format that names a part twice can be written, but not read.
-                    with suppress(ValueError, re.error):
-                        return instant(datetime.strptime(key, form), self.zone)
+                for form in (form_of(self.input_format), *self._own_forms):
+                    if (wall := form.read(key)) is not None:
+                        return instant(wall, self.zone)
             if is_iso:
                 return instant(datetime.fromisoformat(key), self.zone)
         except ValueError as error:
@@ -83,11 +88,20 @@ class TemporalMapper(PartitionMapper, is_base=True):
 
     def encode(self, start: datetime) -> str:
         """The key of the period that starts at an instant."""
-        return self._format(start, self._output_format)
+        return self.name(local(start, self.zone))
 
-    def encode_upstream(self, at: datetime) -> str:
-        """The key that a producer gives an instant, in `input_format`."""
-        return self._format(at, self.input_format)
+    def name(self, wall: datetime) -> str:
+        """The key of an aware wall-clock time, also of another zone; a repeated hour has its offset with it."""
+        forms = self._own_forms
+        return forms[-1 if wall.fold and self.period.rank < DAY.rank else 0].render(wall)
+
+    def decode_downstream(self, downstream_key: str) -> datetime:
+        """The wall clock of `timezone` at the start of the period, without a zone, as windows in Airflow take it."""
+        return local(self.to_partition_date(downstream_key), self.zone).replace(tzinfo=None, fold=0)
+
+    def encode_upstream(self, decoded: datetime) -> str:
+        """The key that a producer gives a time, in `input_format`; one without an offset is of `timezone`."""
+        return form_of(self.input_format).render(local(instant(decoded, self.zone), self.zone))
 
     def out_of_range(self, key: str) -> InvalidPartitionKeyError:
         return InvalidPartitionKeyError(
@@ -95,15 +109,11 @@ class TemporalMapper(PartitionMapper, is_base=True):
             " use a year from 2 to 9998"
         )
 
-    def _format(self, at: datetime, form: str) -> str:
-        wall = local(at, self.zone)
-        if wall.year < 1000:  # strftime leaves out leading zeros of a year
-            form = form.replace("%Y", f"{wall.year:04}")
-        return wall.strftime(form)
-
     @property
-    def _output_format(self) -> str:
-        return self.output_format or self.default_output_format
+    def _own_forms(self) -> tuple[Form, ...]:
+        """The form of keys, and where it has no offset, the one that tells a repeated hour apart."""
+        form = self.output_format or self.default_output_format
+        return _own_forms(form, self.period)
 
     def _is_iso(self, key: str) -> bool:
         found = _ISO.fullmatch(key)
@@ -116,14 +126,10 @@ class TemporalMapper(PartitionMapper, is_base=True):
         )
 
 
-def _zone_name(zone: str | tzinfo) -> str:
-    if isinstance(zone, str):
-        return zone
-    if name := getattr(zone, "key", None) or getattr(zone, "name", None):
-        return str(name)
-    if zone is UTC:
-        return "UTC"
-    raise DefinitionTypeError(f"timezone must be an IANA name or a zone that has one, not {zone!r}")
+@lru_cache(maxsize=1024)
+def _own_forms(text: str, period: Period) -> tuple[Form, ...]:
+    form = form_of(text, quarter=period is QUARTER)
+    return (form,) if form.has_offset or period.rank >= DAY.rank else (form, form_of(text + "%z"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +149,18 @@ class StartOfDayMapper(TemporalMapper):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartOfWeekMapper(TemporalMapper):
+    """`2026-03-10T09:37:51` -> `2026-03-09 (W11)`: weeks start on Monday and have ISO numbers."""
+
+    period = WEEK
+    default_output_format = "%Y-%m-%d (W%V)"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_placeholders("StartOfWeekMapper.output_format", self.output_format)
+
+
+@dataclass(frozen=True, kw_only=True)
 class StartOfMonthMapper(TemporalMapper):
     """`2026-03-10T09:37:51` -> `2026-03`."""
 
@@ -150,6 +168,34 @@ class StartOfMonthMapper(TemporalMapper):
     default_output_format = "%Y-%m"
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartOfQuarterMapper(TemporalMapper):
+    """`2026-03-10T09:37:51` -> `2026-Q1`; `{quarter}` in `output_format` stands for the quarter, 1 to 4."""
+
+    period = QUARTER
+    default_output_format = "%Y-Q{quarter}"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_placeholders("StartOfQuarterMapper.output_format", self.output_format, known="quarter")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOfYearMapper(TemporalMapper):
+    """`2026-03-10T09:37:51` -> `2026`."""
+
+    period = YEAR
+    default_output_format = "%Y"
+
+
 MAPPER_OF_PERIOD: Final[dict[str, type[TemporalMapper]]] = {
-    mapper.period.name: mapper for mapper in (StartOfHourMapper, StartOfDayMapper, StartOfMonthMapper)
+    mapper.period.name: mapper
+    for mapper in (
+        StartOfHourMapper,
+        StartOfDayMapper,
+        StartOfWeekMapper,
+        StartOfMonthMapper,
+        StartOfQuarterMapper,
+        StartOfYearMapper,
+    )
 }

@@ -10,4 +10,7 @@ class WaitForAll(WaitPolicy):
     """Fire when every member of the window is in."""
 
     def is_satisfied(self, matched: int, expected: int) -> bool:
-        return matched >= expected
+        return matched == expected
+
+    def is_unreachable(self, expected: int) -> bool:
+        return False

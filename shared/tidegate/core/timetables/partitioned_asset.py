@@ -1,21 +1,24 @@
 """The schedule of a job that runs when the partitions it depends on are complete (AIP-76)."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from tidegate.core.conditions import Condition, Leaf
+from tidegate.core.dates import ContributedDate, resolve_partition_date
 from tidegate.core.errors import DefinitionError
 from tidegate.core.mappers.base import PartitionMapper
 from tidegate.core.mappers.identity import IdentityMapper
 from tidegate.core.plain import expect, from_plain, plain
-from tidegate.core.timetables.base import Timetable
+from tidegate.core.timetables.asset_triggered import as_condition
+from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
 
 MAX_ASSETS = 1_000
 
 
 @dataclass(frozen=True)
-class PartitionedAssetTimetable(Timetable):
+class PartitionedAssetTimetable(BuiltInTimetable):
     """Run once per downstream partition key, when `assets` is satisfied for that key.
 
     `partition_mapper_config` gives single assets a mapper of their own; every other asset uses
@@ -26,25 +29,43 @@ class PartitionedAssetTimetable(Timetable):
     default_partition_mapper: PartitionMapper = field(default_factory=IdentityMapper)
     partition_mapper_config: dict[Leaf, PartitionMapper] = field(default_factory=dict, hash=False)
 
+    description = "Triggered by the partitions of assets"
+    periodic = False
+    partitioned = True
+    run_ordering = ("partition_date", "run_after")
+
     def __post_init__(self) -> None:
-        expect(self.assets, Condition, "PartitionedAssetTimetable.assets")
+        object.__setattr__(self, "assets", as_condition(self.assets, "PartitionedAssetTimetable.assets"))
         expect(
             self.default_partition_mapper,
             PartitionMapper,
             "PartitionedAssetTimetable.default_partition_mapper",
         )
-        named = set(self.assets.clauses()[0])  # refuses a condition that has too many
+        named = [leaf for leaf in self.assets_in_order if isinstance(leaf, Leaf)]  # refuses too many clauses
         if len(named) > MAX_ASSETS:
             raise DefinitionError(
                 f"PartitionedAssetTimetable.assets names {len(named)} assets: at most {MAX_ASSETS} are allowed"
             )
         for leaf, mapper in self.partition_mapper_config.items():
             expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
-            if leaf not in named:
+            if not any(expect(leaf, Leaf, "partition_mapper_config key").same_asset(one) for one in named):
                 raise DefinitionError(
                     f"partition_mapper_config names {leaf!r}, which the condition does not: add it to assets or"
                     " remove it"
                 )
+
+    @property
+    def summary(self) -> str:
+        return "Partitioned asset"
+
+    @property
+    def asset_condition(self) -> Condition:
+        return self.assets
+
+    def next_dagrun_info_v2(
+        self, *, last_dagrun_info: DagRunInfo | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        return None  # contributions start runs, the clock does not
 
     @cached_property
     def assets_in_order(self) -> tuple[Condition, ...]:
@@ -57,12 +78,29 @@ class PartitionedAssetTimetable(Timetable):
         return self.assets.clauses()[1]
 
     def mapper_for(self, leaf: Condition) -> PartitionMapper:
-        return self.partition_mapper_config.get(leaf, self.default_partition_mapper)  # type: ignore[call-overload, no-any-return]
+        """The mapper of an asset, which the configuration may name by other means than the condition does (F25)."""
+        config = self.partition_mapper_config
+        if not isinstance(leaf, Leaf):
+            return self.default_partition_mapper
+        if leaf in config:
+            return config[leaf]
+        named = next((one for one in config if one.same_asset(leaf)), None)
+        return self.default_partition_mapper if named is None else config[named]
 
     @cached_property
     def is_windowed(self) -> bool:
         """Whether any asset waits in a rollup: then every asset is a member of the round (rule D23)."""
         return any(self.mapper_for(leaf).is_rollup for leaf in self.assets_in_order)
+
+    def resolve_partition_date(self, key: str | None) -> datetime | None:
+        """The date that the assets' mappers agree on for a key that a person gives, None where they read none.
+
+        Raises InvalidPartitionKeyError for a key that one of them cannot have made.
+        """
+        if key is None:
+            return None
+        read = {self.mapper_for(leaf).to_partition_date(key) for leaf in self.assets_in_order}
+        return resolve_partition_date(ContributedDate(at, True) for at in read if at is not None).at
 
     def serialize(self) -> dict[str, Any]:
         data = {

@@ -1,0 +1,195 @@
+"""How a rollup finds the downstream keys and the members that an upstream key counts for."""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from tidegate.core.errors import NotAMemberError
+from tidegate.core.mappers.base import PartitionMapper
+from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
+from tidegate.core.periods import DAY, HOUR
+from tidegate.core.windows.base import CalendarWindow, Window
+from tidegate.core.zones import instant, local
+
+
+class Place(NamedTuple):
+    """A member of one downstream key."""
+
+    key: str
+    member: int
+    """Its index, from 0."""
+    size: int
+    """How many members the key has."""
+
+
+class Membership(ABC):
+    """The relation between upstream and downstream keys that a mapper and a window make together."""
+
+    @property
+    @abstractmethod
+    def namer(self) -> PartitionMapper:
+        """The mapper that downstream keys belong to."""
+
+    @abstractmethod
+    def downstream_keys(self, key: str) -> tuple[str, ...]:
+        """The downstream keys of an upstream key, also of one that is no member."""
+
+    @abstractmethod
+    def members(self, downstream_key: str) -> tuple[str, ...]:
+        """The upstream key of every member, in order."""
+
+    @abstractmethod
+    def places(self, key: str) -> tuple[Place, ...]:
+        """Where an upstream key counts; raises NotAMemberError where nowhere."""
+
+
+class CalendarMembership(Membership):
+    """A temporal mapper with a window over the calendar: everything is an instant."""
+
+    def __init__(self, mapper: TemporalMapper, window: CalendarWindow) -> None:
+        self._mapper = mapper
+        self._window = window
+        self.merges_repeated_hours = window.member_period.rank < DAY.rank and "%z" not in mapper.input_format
+        self._namer = self._mapper_at(window.period.name)
+
+    @property
+    def namer(self) -> TemporalMapper:
+        return self._namer
+
+    def downstream_keys(self, key: str) -> tuple[str, ...]:
+        return tuple(place.key for place in self.places(key))
+
+    def places(self, key: str) -> tuple[Place, ...]:
+        at = self._mapper.decode(key)
+        try:
+            return self._places_at(at)
+        except (OverflowError, ValueError) as error:
+            raise self._mapper.out_of_range(key) from error
+
+    def _places_at(self, at: datetime) -> tuple[Place, ...]:
+        zone = self._mapper.zone
+        member = self._window.member_period.floor(at, zone)
+        if self.merges_repeated_hours:
+            member = _first_of_its_name(member, zone)
+        found = []
+        for anchor in self._window.anchors(member, zone):
+            members = self._instants(anchor)
+            found.append(Place(self._namer.encode(anchor), bisect_right(members, member) - 1, len(members)))
+        return tuple(found)
+
+    def members(self, downstream_key: str) -> tuple[str, ...]:
+        anchor = self._namer.to_partition_date(downstream_key)
+        try:
+            instants = self._instants(anchor)
+        except (OverflowError, ValueError) as error:
+            raise self._namer.out_of_range(downstream_key) from error
+        keys = tuple(self._mapper.encode_upstream(at) for at in instants)
+        if len(set(keys)) < len(keys):
+            member_mapper = self._mapper_at(self._window.member_period.name)
+            keys = tuple(member_mapper.encode(at) for at in instants)
+        return keys
+
+    def _instants(self, anchor: datetime) -> Sequence[datetime]:
+        return _members(self._window, anchor, self._mapper.zone, merge=self.merges_repeated_hours)
+
+    def _mapper_at(self, period: str) -> TemporalMapper:
+        """The mapper that names the starts of a period; minutes, which have none, are named as producers do."""
+        if self._mapper.period.name == period or period not in MAPPER_OF_PERIOD:
+            return self._mapper
+        kind = MAPPER_OF_PERIOD[period]
+        offset = "%z" if kind.period is HOUR and not self.merges_repeated_hours else ""
+        return kind(
+            timezone=self._mapper.timezone,
+            input_format=self._mapper.input_format,
+            output_format=kind.default_output_format + offset,
+        )
+
+
+class _KeyedMembership(Membership):
+    """Members are found among the keys, or times, that the window lists for a downstream key."""
+
+    def __init__(self, mapper: PartitionMapper, window: Window) -> None:
+        self._mapper = mapper
+        self._window = window
+
+    @property
+    def namer(self) -> PartitionMapper:
+        return self._mapper
+
+    def members(self, downstream_key: str) -> tuple[str, ...]:
+        decoded = self._window.to_upstream(self._mapper.decode_downstream(downstream_key))
+        return tuple(dict.fromkeys(map(self._mapper.encode_upstream, decoded)))
+
+    def places(self, key: str) -> tuple[Place, ...]:
+        found = []
+        for downstream in self.downstream_keys(key):
+            index, size = self._find(key, downstream)
+            if index is not None:
+                found.append(Place(downstream, index, size))
+        if not found:
+            raise NotAMemberError(
+                f"partition key {key!r} is none of the members of {type(self._window).__name__} that"
+                f" {', '.join(map(repr, self.downstream_keys(key)))} waits for"
+            )
+        return tuple(found)
+
+    @abstractmethod
+    def _find(self, key: str, downstream_key: str) -> tuple[int | None, int]:
+        """The index of an upstream key among the members of a downstream key, and their number."""
+
+
+class TextMembership(_KeyedMembership):
+    """A mapper that leaves keys as text, or a mapper of the user's own: members are equal keys."""
+
+    def downstream_keys(self, key: str) -> tuple[str, ...]:
+        if self._window.gives_anchors and self._window.expected_decoded_type is str:
+            return tuple(dict.fromkeys(self._window.anchors(key)))
+        keys = self._mapper.to_downstream(key)
+        return (keys,) if isinstance(keys, str) else tuple(dict.fromkeys(keys))
+
+    def _find(self, key: str, downstream_key: str) -> tuple[int | None, int]:
+        members = self.members(downstream_key)
+        return (members.index(key) if key in members else None), len(members)
+
+
+class CustomMembership(_KeyedMembership):
+    """A temporal mapper with a window of the user's own: members are equal times."""
+
+    def __init__(self, mapper: TemporalMapper, window: Window) -> None:
+        super().__init__(mapper, window)
+        self._temporal = mapper
+
+    def downstream_keys(self, key: str) -> tuple[str, ...]:
+        if not self._window.gives_anchors:
+            return (self._temporal.to_downstream(key),)
+        zone = self._temporal.zone
+        wall = local(self._member(key), zone).replace(tzinfo=None, fold=0)
+        anchors: Iterable[datetime] = self._window.anchors(wall)
+        return tuple(dict.fromkeys(self._temporal.encode(instant(anchor, zone)) for anchor in anchors))
+
+    def _find(self, key: str, downstream_key: str) -> tuple[int | None, int]:
+        decoded = self._window.to_upstream(self._temporal.decode_downstream(downstream_key))
+        members = list(dict.fromkeys(instant(member, self._temporal.zone) for member in decoded))
+        member = self._member(key)
+        return (members.index(member) if member in members else None), len(members)
+
+    def _member(self, key: str) -> datetime:
+        """The instant of the member that an upstream key is, or lies in."""
+        at = self._temporal.decode(key)
+        granularity = self._window.member_granularity
+        return granularity.floor(at, self._temporal.zone) if granularity else at
+
+
+@lru_cache(maxsize=16_384)
+def _members(window: CalendarWindow, anchor: datetime, zone: ZoneInfo, *, merge: bool) -> Sequence[datetime]:
+    members = window.members(anchor, zone)
+    return tuple(at for at in members if _first_of_its_name(at, zone) == at) if merge else members
+
+
+def _first_of_its_name(at: datetime, zone: ZoneInfo) -> datetime:
+    """The first instant with the wall clock of `at`: where clocks go back, a repeated hour is the one before it."""
+    return instant(local(at, zone).replace(tzinfo=None), zone)
