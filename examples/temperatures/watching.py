@@ -43,7 +43,7 @@ class Arrivals:
             }
         else:
             command = RunCommand.from_bytes(value)
-            self.commands[command.job][command.partition_key] += 1
+            self.commands[command.job][command.partition_key or ""] += 1
 
 
 @asynccontextmanager

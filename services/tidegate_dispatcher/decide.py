@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
+from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.runs import ENDED, Outlet, Run, RunCommand, RunEvent, RunRequest, RunState
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES, RUN_COMMANDS_PREFIX
-from tidegate.definitions import Job
+from tidegate.core.audit import AuditKind
+from tidegate.definitions import Asset, AssetAlias, Job
 
 SERVICE = "dispatcher"
 FRAMING_BYTES = 2 * 1024
@@ -89,7 +90,7 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
         definition_revision=request.revision,
         windows=request.windows,
         triggering_asset_events=request.events,
-        outlets=tuple(Outlet(name=asset.name, uri=asset.uri) for asset in (job.outlets if job else ())),
+        outlets=tuple(map(_outlet, job.outlets if job else ())),
         run_events_partition=surroundings.partition,
     )
     value = command.to_bytes()
@@ -108,7 +109,7 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
             )
         )
     else:
-        decisions.commands.append(Command(topic, request.partition_key, value))
+        decisions.commands.append(Command(topic, request.partition_key or request.job, value))
     decisions.runs[request.run_id] = Run(
         run_id=request.run_id,
         job=request.job,
@@ -123,6 +124,12 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
         updated_at=surroundings.now,
         error=problem,
     )
+
+
+def _outlet(outlet: Asset | AssetAlias) -> Outlet:
+    if isinstance(outlet, AssetAlias):
+        return Outlet(name=outlet.name, kind="alias")
+    return Outlet(name=outlet.name, uri=outlet.uri)
 
 
 def _undeliverable(request: RunRequest, topic: str, size: int, surroundings: Surroundings) -> str | None:

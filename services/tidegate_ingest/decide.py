@@ -12,15 +12,16 @@ from typing import Final, NamedTuple
 from aiokafka import ConsumerRecord, TopicPartition
 
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
-from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
+from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.events import AssetEvent, AssetUpdate, Headers, parse_event
-from tidegate.contracts.message import to_ms
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.rejected import DeadLetter, base64_text
 from tidegate.contracts.topics import ACCEPTED, ASSET_EVENTS, MAX_EVENT_BYTES, REJECTED
+from tidegate.core.audit import AuditKind
 from tidegate.core.errors import InvalidEventError
+from tidegate.core.instants import to_us
 from tidegate.definitions import Asset
 from tidegate.runtime.unreadable import is_stand_in
 
@@ -175,7 +176,7 @@ def _accepted(candidate: Candidate, asset: str, stamp: int) -> AcceptedEvent:
         id=candidate.event.id,
         asset=asset,
         partition_key=data.partition_key,
-        partition_date=None if data.partition_date is None else to_ms(data.partition_date),
+        partition_date=None if data.partition_date is None else to_us(data.partition_date),
         extra=data.extra,
         team=candidate.team,
     )

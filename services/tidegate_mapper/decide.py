@@ -1,95 +1,87 @@
 """What one accepted event means to every job: pure, and the same for the same event and definitions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidegate.contracts.accepted import AcceptedEvent
-from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
+from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
-from tidegate.contracts.message import from_ms, to_ms
-from tidegate.core.errors import InvalidPartitionKeyError
-from tidegate.core.keys import validate_key
-from tidegate.core.mappers import PartitionMapper
-from tidegate.core.mappers.base import Placement
+from tidegate.core.conditions import Leaf
 from tidegate.core.timetables import PartitionedAssetTimetable
-from tidegate.definitions import Asset
+from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef
+from tidegate.definitions.routes import JobRoutes, Note, Route, Target
 from tidegate.runtime.definitions_view import DefinedJob
 
 SERVICE = "mapper"
-_CACHED_KEYS = 65_536
 
 
-class Target(NamedTuple):
-    """A window member that a key counts for, with the date that the downstream key names."""
+class Way(NamedTuple):
+    """A route with the job as contributions name it."""
 
-    placement: Placement
-    decoded: int | None
-    problem: str = ""
-    """Why the key gave no date, where the mapper's own code failed at it."""
+    job: JobRef
+    route: Route
 
 
 @dataclass(slots=True)
-class Route:
-    """One asset's way into one job."""
+class Plan:
+    """Which ways an event takes, by the definitions as of one place in their log."""
 
-    job: JobRef
-    asset: int
-    mapper: PartitionMapper
-    _cache: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+    assets: Mapping[str, Asset]
+    """Every asset that is known, by name."""
+    multi_team: bool = False
+    by_asset: dict[str, list[Way]] = field(default_factory=dict)
+    by_alias: dict[str, list[Way]] = field(default_factory=dict)
 
-    def targets(self, key: str) -> tuple[Target, ...]:
-        """Where `key` counts; remembered, since keys repeat. Raises whatever the mapper raises.
-
-        A mapper that cannot date its own key costs the date alone.
-        """
-        if (known := self._cache.get(key)) is None:
-            known = tuple(self._target(placement) for placement in self.mapper.placements(key))
-            if len(self._cache) >= _CACHED_KEYS:
-                self._cache.clear()
-            self._cache[key] = known
-        return known
-
-    def carried(self, date: int | None) -> tuple[int | None, str]:
-        """The producer's date as the mapper carries it along; without one, why the mapper's own code failed."""
-        try:
-            at = self.mapper.carry_partition_date(None if date is None else from_ms(date))
-            return None if at is None else to_ms(at), ""
-        except Exception as error:
-            return None, _raised(self.mapper, "carry_partition_date", error)
-
-    def _target(self, placement: Placement) -> Target:
-        key = validate_key(placement.key)
-        try:
-            at = self.mapper.to_partition_date(key)
-            return Target(placement, None if at is None else to_ms(at))
-        except Exception as error:
-            return Target(placement, None, _raised(self.mapper, "to_partition_date", error))
+    def ways(self, event: AcceptedEvent) -> Sequence[Way]:
+        """Every way of an event, in the order of job ids; each once, though several names lead to it."""
+        ways = self.by_asset.get(event.asset, [])
+        if not event.aliases:
+            return ways
+        found = {id(way.route): way for way in ways}
+        for alias in event.aliases:
+            found |= {id(way.route): way for way in self.by_alias.get(alias, ())}
+        return sorted(found.values(), key=lambda way: (way.job.id, way.route.index))
 
 
-Plan = Mapping[str, tuple[Route, ...]]
-"""The routes of every asset, by name."""
-
-
-def plan(jobs: Iterable[DefinedJob]) -> Plan:
-    """The routes that a set of definitions gives, in the order of job ids."""
-    routes: dict[str, list[Route]] = {}
+def plan(
+    jobs: Iterable[DefinedJob], assets: Mapping[str, Asset] | None = None, *, multi_team: bool = False
+) -> Plan:
+    """The ways that a set of definitions gives; `assets` are all that they name, by name."""
+    found = Plan(assets or {}, multi_team)
+    by_uri: dict[str, list[str]] = {}
+    for name, asset in found.assets.items():
+        by_uri.setdefault(asset.uri, []).append(name)
     for defined in sorted(jobs, key=lambda each: each.job.id):
+        job = JobRoutes(defined.job)
         schedule = defined.job.schedule
-        if not isinstance(schedule, PartitionedAssetTimetable):
-            continue
-        assets = [leaf for leaf in schedule.assets_in_order if isinstance(leaf, Asset)]
+        policy = schedule.rerun_policy if isinstance(schedule, PartitionedAssetTimetable) else None
         ref = JobRef(
             id=defined.job.id,
             incarnation=defined.incarnation,
             revision=defined.revision,
-            rollups=tuple(n for n, asset in enumerate(assets) if schedule.mapper_for(asset).is_rollup),
-            assets=tuple(asset.name for asset in assets),
-            clauses=schedule.clauses,
+            rollups=job.rollups,
+            assets=job.labels,
+            clauses=job.clauses,
+            rerun_policy=None if policy is None else policy.value,
         )
-        for index, asset in enumerate(assets):
-            routes.setdefault(asset.name, []).append(Route(ref, index, schedule.mapper_for(asset)))
-    return {name: tuple(found) for name, found in routes.items()}
+        for route in job.routes:
+            way = Way(ref, route)
+            if isinstance(route.leaf, AssetAlias):
+                found.by_alias.setdefault(route.leaf.name, []).append(way)
+            for name in _names(route.leaf, by_uri):
+                found.by_asset.setdefault(name, []).append(way)
+    return found
+
+
+def _names(leaf: Leaf, by_uri: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """The names of the assets that a leaf stands for."""
+    if isinstance(leaf, Asset | AssetNameRef):
+        return (leaf.name,)
+    if isinstance(leaf, AssetUriRef):
+        # An event that gives a URI which no definition has is named after the URI.
+        return tuple(dict.fromkeys((*by_uri.get(leaf.uri, ()), leaf.uri)))
+    return ()
 
 
 class Mapped(NamedTuple):
@@ -102,35 +94,23 @@ class Mapped(NamedTuple):
     carried: int | None
 
 
-def map_event(event: AcceptedEvent, routes: Plan, position: str) -> tuple[list[Mapped], list[AuditEntry]]:
+def map_event(event: AcceptedEvent, plan: Plan, position: str) -> tuple[list[Mapped], list[AuditEntry]]:
     """Every contribution of an event, in an order that depends on nothing else, and what could not be mapped."""
     mapped: list[Mapped] = []
     audit: list[AuditEntry] = []
     member = MemberEvent(
-        event.partition_key, event.id, event.source, event.at, event.partition_date, event.extra
+        event.partition_key, event.id, event.source, event.at, event.partition_date, event.extra, event.asset
     )
-    for route in routes.get(event.asset, ()):
-        if event.partition_key is None:
-            reason = f"the event has no partition_key, which job {route.job.id!r} is scheduled on"
-            audit.append(_entry(AuditKind.NO_PARTITION_KEY, event, route, position, reason))
-            continue
-        try:
-            targets = route.targets(event.partition_key)
-        except InvalidPartitionKeyError as error:
-            audit.append(_entry(AuditKind.MAPPING_FAILED, event, route, position, str(error)))
-            continue
-        except Exception as error:  # a mapper of the user's: whatever it raises concerns only this job
-            reason = _raised(route.mapper, "placements", error)
-            audit.append(_entry(AuditKind.MAPPING_FAILED, event, route, position, reason))
-            continue
-        carried, problem = route.carried(event.partition_date)
-        problems = [
-            each for each in dict.fromkeys((problem, *(target.problem for target in targets))) if each
-        ]
-        if problems:
-            reason = "; ".join(problems) + "; the event counts without that date"
-            audit.append(_entry(AuditKind.MAPPING_FAILED, event, route, position, reason))
-        mapped += (Mapped(route.job, member, route.asset, target, carried) for target in targets)
+    for job, route in plan.ways(event):
+        if plan.multi_team:
+            known = plan.assets.get(event.asset)
+            refused = route.refusal(event.team, known.access_control if known else None)
+            if refused is not None:
+                audit.append(_entry(refused, event, route, position))
+                continue
+        taken = route.take(event.partition_key, event.partition_date)
+        audit += (_entry(note, event, route, position) for note in taken.notes)
+        mapped += (Mapped(job, member, route.index, target, taken.carried) for target in taken.targets)
     return mapped, audit
 
 
@@ -158,6 +138,7 @@ def batch(source: str, entries: Iterable[tuple[int, int, Mapped]]) -> Contributi
                 placement.needed,
                 each.target.decoded,
                 each.carried,
+                bool(each.target.problem),
             )
         )
     # Built from our own values, so there is nothing to validate; readers do.
@@ -166,21 +147,19 @@ def batch(source: str, entries: Iterable[tuple[int, int, Mapped]]) -> Contributi
     )
 
 
-def _raised(mapper: PartitionMapper, method: str, error: Exception) -> str:
-    return f"{type(mapper).__name__}.{method} raised {type(error).__name__}: {error}"
-
-
-def _entry(kind: AuditKind, event: AcceptedEvent, route: Route, position: str, message: str) -> AuditEntry:
+def _entry(note: Note, event: AcceptedEvent, route: Route, position: str) -> AuditEntry:
+    details: dict[str, Any] | None = dict(note.details) or None
     return AuditEntry(
-        id=audit_id(kind, position, event.source, event.id, route.job.id),
-        kind=kind,
+        id=audit_id(note.kind, position, event.source, event.id, route.job.id, route.index),
+        kind=note.kind,
         service=SERVICE,
         at=event.at,
-        message=message,
+        message=note.reason,
         job=route.job.id,
         asset=event.asset,
         partition_key=event.partition_key,
         event_id=event.id,
         event_source=event.source,
         position=position,
+        details=details,
     )

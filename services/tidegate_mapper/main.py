@@ -35,9 +35,15 @@ class Mapper:
     def __init__(self, view: DefinitionsView) -> None:
         assert view.installation is not None
         self._view, self._counts = view, view.installation
-        self._plan_at = lru_cache(maxsize=16)(lambda stamp: plan(view.jobs_at(stamp).values()))
+        self._plan_at = lru_cache(maxsize=16)(self._plan)
         self._highs: dict[TopicPartition, Highs] = {}
         self._incarnations: dict[TopicPartition, int] = {}
+
+    def _plan(self, stamp: int) -> Plan:
+        view = self._view
+        return plan(
+            view.jobs_at(stamp).values(), view.assets_at(stamp), multi_team=view.is_multi_team_at(stamp)
+        )
 
     def start(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Go on from what was committed."""
@@ -68,8 +74,7 @@ class Mapper:
                     metrics.REPEATS_DROPPED.labels(tp.topic).inc()
                     continue
                 await self._view.wait_for(event.definitions)
-                routes: Plan = self._plan_at(event.definitions)
-                mapped, refused = map_event(event, routes, position)
+                mapped, refused = map_event(event, self._plan_at(event.definitions), position)
                 audit += refused
                 for each in mapped:
                     shard = shard_of(each.job.id, each.target.placement.key, self._counts.shards)

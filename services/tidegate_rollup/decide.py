@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
+from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
-from tidegate.contracts.message import from_ms
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.redis_keys import round_name
 from tidegate.contracts.runs import RunRequest, TriggeringEvent, WindowProgress
 from tidegate.contracts.topics import CONTRIBUTIONS, MAX_INTERNAL_BYTES
+from tidegate.core.audit import AuditKind
 from tidegate.core.dates import ContributedDate, resolve_partition_date
+from tidegate.core.instants import from_ms, from_us
 
 SERVICE = "rollup"
 ENTRIES_PER_CALL = 2_000
@@ -151,7 +152,7 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
                 part.place_of(each.asset, each.member),
                 each.needed,
                 f"{each.size} {each.needed}",
-                False if each.decoded is None else each.decoded,
+                False if each.decoded is None else str(each.decoded),  # the script would round a number
                 event,
                 key_end,
             )
@@ -265,9 +266,9 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
     job, key = JobRef(*payload["job"]), payload["key"]
     fired = _fired_round(each.round)
     stored = fired.events
-    dates = [ContributedDate(from_ms(date), True) for date in fired.dates]
+    dates = [ContributedDate(from_us(date), True) for date in fired.dates]
     dates += [
-        ContributedDate(from_ms(event.carried), False) for _, _, event in stored if event.carried is not None
+        ContributedDate(from_us(event.carried), False) for _, _, event in stored if event.carried is not None
     ]
     resolved = resolve_partition_date(dates)
     request = RunRequest(
@@ -292,7 +293,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
                 source=event.source,
                 member=member,
                 partition_key=event.key,
-                partition_date=None if event.date is None else from_ms(event.date),
+                partition_date=None if event.date is None else from_us(event.date),
                 received_at=from_ms(event.at),
                 extra=event.extra,
             )

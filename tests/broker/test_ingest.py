@@ -24,7 +24,7 @@ from tests.broker.conftest import (
     until_async,
 )
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
-from tidegate.contracts.audit import AuditEntry, AuditKind
+from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.events import EVENT_TYPE
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
@@ -39,6 +39,7 @@ from tidegate.contracts.topics import (
     declared_topics,
     team_events_topic,
 )
+from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset
 from tidegate.runtime.gaps import accept_gap
 from tidegate.runtime.positions import Position

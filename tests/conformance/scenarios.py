@@ -16,7 +16,7 @@ from tidegate.simulate import PendingRound, Run, Simulation
 AUDITS: Final = {
     "no-partition-key": "missing partition key",
     "mapping-failed": "failed to map partition_key",
-    "fan-out-exceeded": "partition fan-out exceeded",
+    "partition-fan-out-exceeded": "partition fan-out exceeded",
 }
 """What the vectors call the kinds of audit entries that they know."""
 

@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
-from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
+from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.events import EVENT_TYPE, MAX_REASON_CHARACTERS, AssetEvent, AssetUpdate, parse_event
-from tidegate.contracts.message import Message, from_ms, to_ms
+from tidegate.contracts.message import Message
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, partition_of, shard_of, shards_of_partition
 from tidegate.contracts.rejected import DeadLetter
@@ -33,7 +33,9 @@ from tidegate.contracts.runs import (
     WindowProgress,
 )
 from tidegate.contracts.topics import MAX_EVENT_BYTES, declared_topics, team_events_topic
+from tidegate.core.audit import AuditKind
 from tidegate.core.errors import DefinitionError, InvalidEventError
+from tidegate.core.instants import from_us, to_us
 from tidegate.core.mappers import RollupMapper, StartOfDayMapper
 from tidegate.core.plain import from_plain, plain
 from tidegate.core.timetables import PartitionedAssetTimetable
@@ -367,7 +369,7 @@ def test_whatever_one_field_of_the_data_holds_can_be_stored_or_is_refused(field:
     if event := parsed(write(valid(**{field: value}))):
         assert parse_event(event.to_bytes()) == event
         if (date := event.data.partition_date) is not None:
-            assert abs(from_ms(to_ms(date)) - date) < timedelta(milliseconds=1)
+            assert from_us(to_us(date)) == date
 
 
 @given(attributes, updates)

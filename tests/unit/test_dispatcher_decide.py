@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate import Asset, Job
-from tidegate.contracts.audit import AuditKind
 from tidegate.contracts.runs import (
     Run,
     RunCommand,
@@ -17,6 +16,7 @@ from tidegate.contracts.runs import (
     TriggeringEvent,
     WindowProgress,
 )
+from tidegate.core.audit import AuditKind
 from tidegate_dispatcher.decide import Requested, Surroundings, decide, forgettable
 
 NOW = 1_800_000_000_000

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
-from tidegate.contracts.audit import AuditKind
 from tidegate.contracts.events import EVENT_TYPE
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.rejected import DeadLetter
 from tidegate.contracts.topics import ACCEPTED, MAX_EVENT_BYTES, MIB, PACK_BYTES, REJECTED
+from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset
 from tidegate.runtime.unreadable import stand_in
 from tidegate_ingest.decide import Candidate, Decided, KnownAssets, decide, read_record, team_of

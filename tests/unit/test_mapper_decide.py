@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.contracts.accepted import AcceptedEvent
-from tidegate.contracts.audit import AuditKind
 from tidegate.contracts.contributions import ContributionBatch, MemberEvent
-from tidegate.contracts.message import to_ms
+from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Condition
+from tidegate.core.instants import to_ms, to_us
 from tidegate.core.mappers import (
     IdentityMapper,
     PartitionMapper,
@@ -43,7 +43,7 @@ def defined(
 def event(
     asset: str = "a", key: str | None = "k", date: datetime | None = None, event_id: str = "e1"
 ) -> AcceptedEvent:
-    when = None if date is None else to_ms(date)
+    when = None if date is None else to_us(date)
     return AcceptedEvent(5, 9, to_ms(AT), "src", event_id, asset, key, when, {"t": 1}, None)
 
 
@@ -73,7 +73,7 @@ def test_a_job_without_a_partitioned_schedule_takes_no_part() -> None:
     class _Other(Timetable, is_base=True):
         pass
 
-    assert plan([DefinedJob(Job("j", _Other()), "i1", 1), DefinedJob(Job("k"), "i1", 2)]) == {}
+    assert plan([DefinedJob(Job("j", _Other()), "i1", 1), DefinedJob(Job("k"), "i1", 2)]).by_asset == {}
 
 
 def test_a_job_is_described_by_what_the_rollup_needs_to_know() -> None:
@@ -86,14 +86,14 @@ def test_a_job_is_described_by_what_the_rollup_needs_to_know() -> None:
 def test_a_rollup_places_the_event_in_its_window_with_the_date_of_the_day() -> None:
     (mapped,), _ = map_event(event(key="2010-03-14T03:30:00"), plan([defined("j", A, DAY)]), "p")
     assert mapped.target.placement == ("2010-03-14", 2, 23, 23)
-    assert mapped.target.decoded == to_ms(datetime(2010, 3, 14, 8, tzinfo=UTC))
+    assert mapped.target.decoded == to_us(datetime(2010, 3, 14, 8, tzinfo=UTC))
     assert mapped.carried is None
-    assert mapped.event == MemberEvent("2010-03-14T03:30:00", "e1", "src", to_ms(AT), None, {"t": 1})
+    assert mapped.event == MemberEvent("2010-03-14T03:30:00", "e1", "src", to_ms(AT), None, {"t": 1}, "a")
 
 
 def test_identity_carries_the_producers_date_and_decodes_none() -> None:
     (mapped,), _ = map_event(event(date=AT), plan([defined("j", A)]), "p")
-    assert (mapped.target.decoded, mapped.carried, mapped.event.date) == (None, to_ms(AT), to_ms(AT))
+    assert (mapped.target.decoded, mapped.carried, mapped.event.date) == (None, to_us(AT), to_us(AT))
 
 
 def test_an_event_without_a_key_is_audited_for_every_job_that_waits_for_it() -> None:
@@ -181,7 +181,7 @@ def test_a_date_hook_that_raises_costs_the_date_and_never_the_event(hook: str) -
     for _ in range(2):  # the second time from memory
         (mapped,), (entry,) = map_event(event(date=AT), routes, "p")
         dates = (mapped.target.decoded, mapped.carried)
-        assert dates == ((None, to_ms(AT)) if hook == "to_partition_date" else (to_ms(AT), None))
+        assert dates == ((None, to_us(AT)) if hook == "to_partition_date" else (to_us(AT), None))
         assert entry.kind is AuditKind.MAPPING_FAILED
         assert f"_Custom.{hook} raised RuntimeError" in entry.message
 

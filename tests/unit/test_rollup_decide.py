@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.contracts.audit import AuditKind
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
-from tidegate.contracts.message import from_ms
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES
+from tidegate.core.audit import AuditKind
+from tidegate.core.instants import from_ms
 from tidegate_rollup.decide import (
     ENTRIES_PER_PART,
     Entry,

@@ -21,9 +21,11 @@ class AcceptedEvent(NamedTuple):
     """Name of the asset."""
     partition_key: str | None
     partition_date: int | None
-    """The producer's own date, milliseconds since 1970."""
+    """The producer's own date, microseconds since 1970."""
     extra: dict[str, Any] | None
     team: str | None
+    aliases: tuple[str, ...] = ()
+    """Names of the aliases that stood for the asset."""
 
 
 class AcceptedBatch(Message):

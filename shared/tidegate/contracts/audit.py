@@ -1,28 +1,10 @@
 """`audit-log`: one visible record of anything dropped, refused, late, shifted or conflicting."""
 
-from enum import StrEnum
 from hashlib import blake2b
 from typing import Any
 
 from tidegate.contracts.message import Message
-
-
-class AuditKind(StrEnum):
-    """The closed list of what can be audited; metrics count by it."""
-
-    EVENT_REFUSED = "event-refused"
-    DUPLICATE_EVENT = "duplicate-event"
-    UNKNOWN_ASSET = "unknown-asset"
-    NO_PARTITION_KEY = "no-partition-key"
-    MAPPING_FAILED = "mapping-failed"
-    MEMBER_REPLACED = "member-replaced"
-    MEMBER_LATE = "member-late"
-    MEMBER_RERUN = "member-rerun"
-    PARTITION_DATE_CONFLICT = "partition-date-conflict"
-    DISPATCH_FAILED = "dispatch-failed"
-    RUN_ID_MISMATCH = "run-id-mismatch"
-    UNREADABLE_RECORD = "unreadable-record"
-    LOG_GAP = "log-gap"
+from tidegate.core.audit import AuditKind
 
 
 class AuditEntry(Message):

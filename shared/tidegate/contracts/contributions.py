@@ -16,9 +16,11 @@ class JobRef(NamedTuple):
     rollups: tuple[int, ...]
     """Indexes of the assets that wait in a rollup; where there is one, every asset is a member of the round (D23)."""
     assets: tuple[str, ...]
-    """Names of the assets; contributions give indexes into this list."""
+    """The assets as the schedule names them: by name, URI or alias; contributions give indexes into this list."""
     clauses: tuple[tuple[int, ...], ...]
     """Sets of asset indexes, each of which lets a round fire."""
+    rerun_policy: str | None = None
+    """`ignore`, `refire` or `new_round`; None for the default of each key (core/rounds.py)."""
 
 
 class MemberEvent(NamedTuple):
@@ -29,8 +31,10 @@ class MemberEvent(NamedTuple):
     source: str
     at: int
     date: int | None
-    """The producer's own date, milliseconds since 1970."""
+    """The producer's own date, microseconds since 1970."""
     extra: dict[str, Any] | None
+    asset: str = ""
+    """Name of the asset, which the schedule may name otherwise."""
 
 
 class Contribution(NamedTuple):
@@ -44,14 +48,17 @@ class Contribution(NamedTuple):
     event: int
     """Index into the batch's events."""
     key: str
+    """Downstream key; empty for the one round of a job without partitions."""
     asset: int
     member: int
     size: int
     needed: int
     decoded: int | None
-    """The date that the asset's mapper reads from `key`, milliseconds since 1970."""
+    """The date that the asset's mapper reads from `key`, microseconds since 1970."""
     carried: int | None
     """The producer's date as the mapper carries it along."""
+    is_date_failed: bool = False
+    """Whether the mapper failed to read a date: the run then has none."""
 
 
 class ContributionBatch(Message):

@@ -24,13 +24,16 @@ class DefinitionRecord(Message):
 
 
 class Installation(Message):
-    """The counts that state depends on: fixed for life (rule E3). Body of the one installation record."""
+    """The counts that state depends on, fixed for life (rule E3), and what holds for all jobs. Body of the one
+    installation record."""
 
     partitions: Annotated[int, Field(ge=1, le=256)] = 4
     """Partitions of every keyed topic."""
     shards: Annotated[int, Field(ge=1, le=128)] = 16
     """Shards of Redis that rounds live in; independent of the partitions. The coordinates of all of them must fit into
     the metadata of one committed offset."""
+    multi_team: bool = False
+    """Whether teams' filters are on (D25, F22, F38). May be changed; holds from its place in the log on."""
 
 
 INSTALLATION_KEY: Final = "installation:tidegate"

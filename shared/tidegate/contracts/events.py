@@ -23,9 +23,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, from_json, to_json
 
-from tidegate.contracts.message import from_ms, to_ms
 from tidegate.contracts.topics import MAX_EVENT_BYTES, PACK_BYTES
 from tidegate.core.errors import InvalidEventError, InvalidPartitionKeyError
+from tidegate.core.instants import from_us, to_us
 from tidegate.core.keys import validate_key
 
 EVENT_TYPE: Final = "dev.tidegate.asset.updated.v1"
@@ -69,7 +69,7 @@ def _written_date(value: object) -> object:
 
 def _storable(value: datetime) -> datetime:
     try:
-        from_ms(to_ms(value))
+        from_us(to_us(value))
     except (ValueError, OverflowError, OSError) as error:
         raise PydanticCustomError("invalid-date", "must lie in the years 1 to 9999 of UTC") from error
     return value
@@ -107,6 +107,10 @@ class AssetUpdate(BaseModel):
     asset: Annotated[Text, Field(max_length=1500)] | None = None
     """Name of the asset; one of `asset` and `asset_uri` is needed."""
     asset_uri: Annotated[Text, Field(max_length=1500)] | None = None
+    aliases: Annotated[tuple[Annotated[Text, Field(max_length=1500)], ...], Field(max_length=100)] | None = (
+        None
+    )
+    """Names of the aliases that stood for the asset in this update."""
     partition_key: Annotated[str, BeforeValidator(_key)] | None = None
     """1 to 250 characters, no control characters; absent for an event that concerns the asset as a whole."""
     partition_date: Instant | None = None
@@ -116,6 +120,11 @@ class AssetUpdate(BaseModel):
     @model_validator(mode="after")
     def _names_an_asset(self) -> Self:
         if self.asset is None and self.asset_uri is None:
+            if self.aliases:
+                raise PydanticCustomError(
+                    "alias-without-asset",
+                    "the event names an alias, but no asset that it stands for: add 'asset' or 'asset_uri'",
+                )
             raise PydanticCustomError("missing", "one of 'asset' and 'asset_uri' is needed")
         return self
 
@@ -227,6 +236,7 @@ _CODES: Final = {
     "model_type": "not-an-object",
     "missing": "missing-field",
     "extra_forbidden": "unknown-field",
+    "alias-without-asset": "alias-without-asset",
     "invalid-key": "invalid-key",
     "too-deep": "too-deep",
     "unknown-version": "unknown-version",

@@ -1,6 +1,5 @@
 """The shape that every message of ours shares."""
 
-from datetime import UTC, datetime
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict
@@ -19,13 +18,3 @@ class Message(BaseModel):
     def from_bytes(cls, raw: bytes) -> Self:
         """The message in `raw`; raises pydantic.ValidationError, which is a ValueError."""
         return cls.model_validate_json(raw)
-
-
-def from_ms(ms: int) -> datetime:
-    """The UTC instant of a Kafka timestamp, milliseconds since 1970."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def to_ms(at: datetime) -> int:
-    """Milliseconds since 1970 of an aware instant."""
-    return round(at.timestamp() * 1000)

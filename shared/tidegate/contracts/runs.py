@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -41,7 +41,8 @@ class RunRequest(Message):
     job: str
     incarnation: str
     revision: int
-    partition_key: str
+    partition_key: str | None = None
+    """None for a job without partitions; so in every message on runs."""
     partition_date: datetime | None = None
     generation: int
     cause: str = "assets"
@@ -63,20 +64,22 @@ class RunRequestBatch(Message):
 
 
 class Outlet(Message):
-    """An asset that the run updates."""
+    """An asset that the run updates, or an alias that stands for what the run adds to it."""
 
     name: str
     uri: str | None = None
+    kind: Literal["asset", "alias"] = "asset"
 
 
 class RunCommand(Message):
-    """`run-commands.<job>`: public, one record a run, read committed. Record key: the partition key."""
+    """`run-commands.<job>`: public, one record a run, read committed. Record key: the partition key, or the
+    job's id where there is none."""
 
     v: int = 1
     run_id: str
     job: str
     attempt: int = 1
-    partition_key: str
+    partition_key: str | None = None
     partition_date: datetime | None = None
     generation: int
     """The deliberate runs of this (job, key) are numbered from 1."""
@@ -110,6 +113,8 @@ class RunEvent(Message):
     attempt: int = 1
     state: RunState
     error: str | None = Field(default=None, max_length=4096)
+    partition_key: str | None = None
+    """The one key that a run which started without added to its outlets (rule D8)."""
 
 
 class Run(Message):
@@ -119,7 +124,7 @@ class Run(Message):
     run_id: str
     job: str
     incarnation: str
-    partition_key: str
+    partition_key: str | None = None
     partition_date: datetime | None = None
     generation: int
     state: RunState

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidegate.core.errors import DefinitionError
+
 
 class Event(NamedTuple):
     """The event behind an arrival; (source, id) identifies it."""
@@ -45,6 +47,16 @@ class RerunPolicy(StrEnum):
     """Run again at once with the full set, this event in the place of the older one."""
     NEW_ROUND = "new_round"
     """Be the first of a new round; the default for keys without a date."""
+
+
+def rerun_policy_named(value: object) -> RerunPolicy:
+    """The rerun policy that a definition names; raises DefinitionError."""
+    try:
+        return RerunPolicy(value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise DefinitionError(
+            f"rerun_policy {value!r} is not known: use one of {', '.join(RerunPolicy)}, or None"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

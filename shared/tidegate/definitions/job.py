@@ -10,7 +10,7 @@ from tidegate.core.conditions import Leaf
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import Plain, expect
 from tidegate.core.timetables.base import Timetable, utc
-from tidegate.definitions.asset import Asset
+from tidegate.definitions.asset import Asset, AssetAlias
 from tidegate.definitions.schedules import Schedule, as_timetable
 
 MAX_ID_CHARACTERS: Final = 200
@@ -23,16 +23,16 @@ class Job(Plain):
     """Something that runs when its schedule says so.
 
     `schedule` is a timetable or one of Airflow's short forms for one. `run_commands_topic` replaces the default
-    `run-commands.<id>`. Assets in `outlets` are updated by every run that succeeds; naming an asset in `inlets` makes
-    it known. Start and end date bound the runs that time gives, both inclusive; without `catchup` only the latest of
-    those that were missed is run. Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over
-    200 characters.
+    `run-commands.<id>`. Assets in `outlets` are updated by every run that succeeds, aliases there stand for what a run
+    adds to them; naming an asset in `inlets` makes it known. Start and end date bound the runs that time gives, both
+    inclusive; without `catchup` only the latest of those that were missed is run. Raises DefinitionError for an id
+    outside letters, digits, `.`, `_`, `-`, or over 200 characters.
     """
 
     id: str
     schedule: Timetable | None = None
     inlets: Sequence[Leaf] = ()
-    outlets: Sequence[Asset] = ()
+    outlets: Sequence[Asset | AssetAlias] = ()
     team: str | None = None
     run_commands_topic: str | None = None
     description: str = field(default="", compare=False)
@@ -47,7 +47,7 @@ class Job(Plain):
             id: str,
             schedule: Schedule = None,
             inlets: Sequence[Leaf] = (),
-            outlets: Sequence[Asset] = (),
+            outlets: Sequence[Asset | AssetAlias] = (),
             team: str | None = None,
             run_commands_topic: str | None = None,
             description: str = "",
@@ -67,7 +67,7 @@ class Job(Plain):
         if self.schedule is not None:
             self.schedule.validate()
         object.__setattr__(self, "inlets", tuple(expect(one, Leaf, "Job.inlets") for one in self.inlets))
-        object.__setattr__(self, "outlets", tuple(expect(one, Asset, "Job.outlets") for one in self.outlets))
+        object.__setattr__(self, "outlets", tuple(_outlet(one) for one in self.outlets))
         for name in ("start_date", "end_date"):
             at = getattr(self, name)
             if at is not None and not isinstance(at, datetime):
@@ -85,3 +85,7 @@ class Job(Plain):
         if self.description:
             data["description"] = self.description
         return data
+
+
+def _outlet(value: object) -> Asset | AssetAlias:
+    return value if isinstance(value, AssetAlias) else expect(value, Asset, "Job.outlets")

@@ -3,9 +3,10 @@
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -50,10 +51,10 @@ class DefinitionsView:
 
     def __init__(self) -> None:
         self._jobs: dict[str, list[tuple[int, DefinedJob | None]]] = defaultdict(list)
-        self._assets: dict[str, Asset] = {}
+        self._assets: dict[str, list[tuple[int, Asset | None]]] = defaultdict(list)
+        self._installations: list[tuple[int, Installation]] = []
         self._moved = asyncio.Condition()
         self._error: Exception | None = None
-        self.installation: Installation | None = None
         self.next_offset = 0
         """Everything below this offset has been read."""
 
@@ -71,14 +72,11 @@ class DefinitionsView:
                     defined = DefinedJob(job, read.incarnation, record.offset)
                 self._jobs[name].append((record.offset, defined))
             elif kind == "asset":
-                if read is None:
-                    self._assets.pop(name, None)
-                else:
-                    asset = from_plain(read.body)
-                    assert isinstance(asset, Asset)
-                    self._assets[name] = asset
+                asset = from_plain(read.body) if read is not None else None
+                assert asset is None or isinstance(asset, Asset)
+                self._assets[name].append((record.offset, asset))
             elif key == INSTALLATION_KEY and read is not None:
-                self.installation = Installation.model_validate(read.body)
+                self._installations.append((record.offset, Installation.model_validate(read.body)))
         except Exception as error:  # whatever a definition holds, only that definition is refused
             log.error("definition_unreadable", key=key, offset=record.offset, error=str(error)[:500])
             if kind == "job":
@@ -87,12 +85,7 @@ class DefinitionsView:
 
     def jobs_at(self, offset: int) -> dict[str, DefinedJob]:
         """Every job as the records below `offset` define it, by id."""
-        found = {}
-        for name, history in self._jobs.items():
-            place = bisect_right(history, offset - 1, key=lambda each: each[0])
-            if place and (defined := history[place - 1][1]) is not None:
-                found[name] = defined
-        return dict(sorted(found.items()))
+        return _as_of(offset, self._jobs)
 
     def jobs(self) -> dict[str, DefinedJob]:
         """Every job as of now."""
@@ -110,13 +103,27 @@ class DefinitionsView:
                 return defined
         return None
 
-    def known_assets(self) -> dict[str, Asset]:
-        """Every asset that a definition names as of now, by name."""
-        found = dict(self._assets)
-        for defined in self.jobs().values():
+    def assets_at(self, offset: int) -> dict[str, Asset]:
+        """Every asset that the records below `offset` name, by name; one that is defined itself before one in a job."""
+        found = _as_of(offset, self._assets)
+        for defined in self.jobs_at(offset).values():
             for asset in assets_of(defined.job):
                 found.setdefault(asset.name, asset)
         return found
+
+    def known_assets(self) -> dict[str, Asset]:
+        """Every asset that a definition names as of now, by name."""
+        return self.assets_at(self.next_offset)
+
+    @property
+    def installation(self) -> Installation | None:
+        """The installation as of now."""
+        return self._installations[-1][1] if self._installations else None
+
+    def is_multi_team_at(self, offset: int) -> bool:
+        """Whether teams' filters are on by the records below `offset`."""
+        found = [each for at, each in self._installations if at < offset]
+        return bool(found) and found[-1].multi_team
 
     async def wait_for(self, offset: int) -> None:
         """Return when everything below `offset` has been read.
@@ -156,11 +163,24 @@ class DefinitionsView:
                 self._moved.notify_all()
 
 
+T = TypeVar("T")
+
+
+def _as_of(offset: int, histories: Mapping[str, Sequence[tuple[int, T | None]]]) -> dict[str, T]:
+    """What every history said last below `offset`, by name; without what was deleted."""
+    found = {}
+    for name, history in histories.items():
+        place = bisect_right(history, offset - 1, key=lambda each: each[0])
+        if place and (value := history[place - 1][1]) is not None:
+            found[name] = value
+    return dict(sorted(found.items()))
+
+
 def assets_of(job: Job) -> list[Asset]:
     """Every asset that a job names."""
-    schedule = job.schedule
-    leaves = getattr(schedule, "assets_in_order", ())
-    return [*(leaf for leaf in (*leaves, *job.inlets) if isinstance(leaf, Asset)), *job.outlets]
+    condition = job.schedule.asset_condition if job.schedule is not None else None
+    leaves = condition.leaves() if condition is not None else ()
+    return [leaf for leaf in (*leaves, *job.inlets, *job.outlets) if isinstance(leaf, Asset)]
 
 
 @asynccontextmanager

@@ -7,9 +7,10 @@ import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition
 from redis.asyncio import Redis
 
-from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
+from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.topics import AUDIT
+from tidegate.core.audit import AuditKind
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.positions import Gap, Position

@@ -13,10 +13,10 @@ from typing import Final
 from redis.asyncio import Redis
 
 from tidegate.contracts.contributions import JobRef
-from tidegate.contracts.message import from_ms
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.redis_keys import open_key, round_key, round_name
 from tidegate.core.errors import InvalidPartitionKeyError
+from tidegate.core.instants import from_ms
 from tidegate.core.mappers import RollupMapper
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions import Asset, Job

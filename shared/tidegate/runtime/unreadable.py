@@ -4,8 +4,9 @@ from typing import Final
 
 from aiokafka import ConsumerRecord, TopicPartition
 
-from tidegate.contracts.audit import AuditEntry, AuditKind, audit_id
+from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.rejected import base64_text
+from tidegate.core.audit import AuditKind
 
 
 def unreadable_record(

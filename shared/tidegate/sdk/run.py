@@ -62,7 +62,8 @@ class Run:
     run_id: str
     """The same on every attempt and every redelivery: use it to make what the function does repeatable."""
     job: str
-    partition_key: str
+    partition_key: str | None
+    """None for a job without partitions."""
     partition_date: DateTime | None
     """The UTC instant that the key stands for."""
     generation: int

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tidegate.core.audit import AuditKind
 from tidegate.core.rounds import Event
 from tidegate.definitions.asset import Asset, AssetAlias
 
@@ -34,7 +35,7 @@ class AssetEvent:
 class Audit:
     """One visible record of something dropped, refused, late or conflicting."""
 
-    kind: str
+    kind: AuditKind
     message: str
     job: str | None = None
     asset: str | None = None

@@ -4,21 +4,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
+from typing import Final
 
-from tidegate.core.access import refusal
-from tidegate.core.conditions import Condition, Leaf
+from tidegate.core.audit import AuditKind
+from tidegate.core.conditions import Leaf
 from tidegate.core.dates import ContributedDate, ResolvedDate, resolve_partition_date
-from tidegate.core.errors import FanOutExceededError, InvalidPartitionKeyError, NotAMemberError
-from tidegate.core.keys import validate_key
-from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement
+from tidegate.core.instants import from_us, to_us
 from tidegate.core.plain import plain
 from tidegate.core.rounds import Arrival, Firing, Outcome, Round, Rules, fold
-from tidegate.core.timetables import AssetTriggeredTimetable, DagRunInfo, PartitionedAssetTimetable
+from tidegate.core.timetables import DagRunInfo, PartitionedAssetTimetable
 from tidegate.definitions.job import Job
+from tidegate.definitions.routes import UNPARTITIONED, JobRoutes, Target
 from tidegate.simulate.event import AssetEvent, Audit
-
-UNPARTITIONED = ""
-"""The one key of jobs without partitions; no event can have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class SimulatedJob:
     """The mapper, the rollup and the dispatcher's hold, for one job."""
 
     def __init__(self, job: Job, audit: Callable[[Audit], None]) -> None:
-        self.job = job
+        self.routes = JobRoutes(job)
         self.paused = False
         self.held: list[Run] = []
         """Runs that wait for the job to be resumed, in order (rule D3)."""
@@ -74,36 +71,34 @@ class SimulatedJob:
         self._opened = count(1)
 
     @property
-    def is_asset_driven(self) -> bool:
-        return self.condition is not None
-
-    @property
-    def condition(self) -> Condition | None:
-        return self.job.schedule.asset_condition if self.job.schedule is not None else None
+    def job(self) -> Job:
+        return self.routes.job
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
         """The distinct assets of the condition; an asset's place is its index in rounds."""
-        condition = self.condition
-        found = condition.clauses()[0] if condition is not None else ()
-        return tuple(leaf for leaf in found if isinstance(leaf, Leaf))
+        return tuple(route.leaf for route in self.routes.routes)
 
     @property
     def rules(self) -> Rules:
-        condition = self.condition
-        assert condition is not None
-        rollups = (n for n, leaf in enumerate(self.leaves) if self._mapper(leaf).is_rollup)
-        return Rules(condition.clauses()[1], frozenset(rollups))
+        schedule = self.job.schedule
+        policy = schedule.rerun_policy if isinstance(schedule, PartitionedAssetTimetable) else None
+        return Rules(self.routes.clauses, frozenset(self.routes.rollups), rerun_policy=policy)
 
     def take(self, event: AssetEvent, *, multi_team: bool = False) -> list[Run]:
         """The runs that an event leads to at once; those of a paused job are held."""
         runs: list[Run] = []
-        for index, leaf in enumerate(self.leaves):
-            if leaf.same_asset(event.asset) or leaf in event.aliases:
-                if multi_team and (reason := self._refusal(leaf, event)):
-                    self._note("team-refused", reason, event)
-                    continue
-                runs += self._arrive(index, leaf, event)
+        for route in self.routes.routes:
+            if not (route.leaf.same_asset(event.asset) or route.leaf in event.aliases):
+                continue
+            if multi_team and (note := route.refusal(event.team, event.asset.access_control)):
+                self._note(note.kind, note.reason, event)
+                continue
+            taken = route.take(event.key, None if event.date is None else to_us(event.date))
+            for note in taken.notes:
+                self._note(note.kind, note.reason, event)
+            for target in taken.targets:
+                runs += self._count(route.index, target, taken.carried, event)
         return self._released(runs)
 
     def start(self, info: DagRunInfo) -> list[Run]:
@@ -123,20 +118,20 @@ class SimulatedJob:
         Returns the runs that this completes.
         """
         if plain(job.schedule) == plain(self.job.schedule):
-            self.job = job
+            self.routes = JobRoutes(job)
             return []
         waiting = self._waiting_events()
         before = {name: key for name, key in self._keys.items() if key.round.fired is not None}
         self._keys = {
             name: _Key(Round(fired=key.round.fired, seen=key.round.seen)) for name, key in before.items()
         }
-        self.job = job
+        self.routes = JobRoutes(job)
         runs: list[Run] = []
         for event in waiting:
             contributed = len(self._waiting_events())
             done = self.take(event)
             if not done and len(self._waiting_events()) == contributed:
-                self._note("round-closed", "no round of the new definition takes this event", event)
+                self._note(AuditKind.ROUND_CLOSED, "no round of the new definition takes this event", event)
             runs += done
         return runs
 
@@ -149,7 +144,7 @@ class SimulatedJob:
             arrived: dict[str, list[AssetEvent]] = {}
             progress: dict[str, tuple[int, int]] = {}
             for (asset, _), events in sorted(key.round.members.items()):
-                leaf = self._leaf_name(asset)
+                leaf = self.routes.labels[asset]
                 arrived.setdefault(leaf, []).extend(self._events[each.identity] for each in events)
                 inside, _ = progress.get(leaf, (0, 0))
                 progress[leaf] = (inside + 1, key.round.windows[asset][0])
@@ -166,57 +161,9 @@ class SimulatedJob:
 
     # ---- the way of one event ----
 
-    def _refusal(self, leaf: Leaf, event: AssetEvent) -> str | None:
-        return refusal(
-            consumer_team=self.job.team,
-            consumer=getattr(leaf, "access_control", None) or event.asset.access_control,
-            producer_teams=() if event.team is None else (event.team,),
-            producer=event.asset.access_control,
-        )
-
-    def _mapper(self, leaf: Leaf) -> PartitionMapper:
-        schedule = self.job.schedule
-        return (
-            schedule.mapper_for(leaf) if isinstance(schedule, PartitionedAssetTimetable) else IdentityMapper()
-        )
-
-    def _arrive(self, index: int, leaf: Leaf, event: AssetEvent) -> Iterator[Run]:
-        mapper = self._mapper(leaf)
-        for place in self._placements(mapper, event):
-            yield from self._count(index, mapper, place, event)
-
-    def _placements(self, mapper: PartitionMapper, event: AssetEvent) -> tuple[Placement, ...]:
-        partitioned = isinstance(self.job.schedule, PartitionedAssetTimetable)
-        if not partitioned:
-            if event.key is not None and isinstance(self.job.schedule, AssetTriggeredTimetable):
-                self._note("partitioned-event", "the event is about a partition, and the job has none", event)
-                return ()
-            return (Placement(UNPARTITIONED, 0, 1, 1),)
-        if event.key is None:
-            self._note("no-partition-key", "the event has no partition_key", event)
-            return ()
-        try:
-            places = mapper.placements(event.key)
-            for place in places:
-                validate_key(place.key)
-            return places
-        except FanOutExceededError as error:
-            self._note("fan-out-exceeded", str(error), event)
-        except NotAMemberError as error:
-            self._note("not-a-member", str(error), event)
-        except InvalidPartitionKeyError as error:
-            self._note("mapping-failed", str(error), event)
-        except Exception as error:  # a mapper of the user's
-            self._note(
-                "mapping-failed", f"{type(mapper).__name__} raised {type(error).__name__}: {error}", event
-            )
-        return ()
-
-    def _count(
-        self, index: int, mapper: PartitionMapper, place: Placement, event: AssetEvent
-    ) -> Iterator[Run]:
+    def _count(self, index: int, target: Target, carried: int | None, event: AssetEvent) -> Iterator[Run]:
+        place = target.placement
         key = self._keys.setdefault(place.key, _Key())
-        dates = self._dates(mapper, place.key, event)
         arrival = Arrival(
             event.as_member,
             index,
@@ -224,50 +171,25 @@ class SimulatedJob:
             place.size,
             place.needed,
             event.at,
-            dated=any(date.decoded and date.at is not None for date in dates),
+            dated=target.decoded is not None,
         )
         if not key.round.members:
             key.opened = next(self._opened)
         self._events[event.as_member.identity] = event
-        key.dates[event.as_member.identity] = dates
+        key.dates[event.as_member.identity] = _dates(target, carried)
         step = fold(key.round, arrival, self.rules)
-        if step.outcome in (Outcome.REPLACED, Outcome.DUPLICATE, Outcome.RERUN, Outcome.LATE):
+        if step.outcome in _AUDITED:
             older = next(iter(step.round.replaced - key.round.replaced), (None, None))[1]
-            self._note(step.outcome.value, f"in the round of {place.key!r}", event, place.key, replaced=older)
+            kind = AuditKind(step.outcome.value)
+            self._note(kind, f"in the round of {place.key!r}", event, place.key, replaced=older)
         if step.outcome is Outcome.COUNTED and place.needed > place.size:
-            self._note(
-                "never-complete", f"{place.size} members are fewer than its policy asks for", event, place.key
-            )
+            reason = f"{place.size} members are fewer than its policy asks for"
+            self._note(AuditKind.WINDOW_UNSATISFIABLE, reason, event, place.key)
         key.round = step.round
         if step.firing is not None:
             yield self._fire(place.key, key, step.firing, event)
             if step.outcome is Outcome.COUNTED:
                 key.dates = {}
-
-    def _dates(
-        self, mapper: PartitionMapper, downstream: str, event: AssetEvent
-    ) -> tuple[ContributedDate, ...]:
-        """What an event says of the date; a hook that raises costs the date, never the event."""
-        dates = []
-        try:
-            at = mapper.to_partition_date(downstream) if downstream != UNPARTITIONED else None
-            if at is not None:
-                dates.append(ContributedDate(at, True))
-        except Exception as error:
-            self._note(
-                "date-failed", f"to_partition_date raised {type(error).__name__}: {error}", event, downstream
-            )
-            dates.append(ContributedDate(None, True, is_failed=True))
-        try:
-            dates.append(ContributedDate(mapper.carry_partition_date(event.date), False))
-        except Exception as error:
-            self._note(
-                "date-failed",
-                f"carry_partition_date raised {type(error).__name__}: {error}",
-                event,
-                downstream,
-            )
-        return tuple(dates)
 
     def _fire(self, name: str, key: _Key, firing: Firing, last: AssetEvent) -> Run:
         members = [each for _, events in sorted(firing.members.items()) for each in events]
@@ -276,7 +198,7 @@ class SimulatedJob:
         if resolved.conflict:
             dates = ", ".join(at.isoformat() for at in resolved.conflict)
             self._note(
-                "partition-date-conflict",
+                AuditKind.PARTITION_DATE_CONFLICT,
                 f"the run has no partition date: its events give {dates}",
                 last,
                 name,
@@ -313,12 +235,26 @@ class SimulatedJob:
         dates = [date for each in members for date in key.dates.get(each.identity, ()) if not date.decoded]
         return resolve_partition_date(dates)
 
-    def _leaf_name(self, index: int) -> str:
-        leaf = self.leaves[index]
-        return str(getattr(leaf, "name", None) or getattr(leaf, "uri", leaf))
-
     def _note(
-        self, kind: str, message: str, event: AssetEvent, key: str | None = None, replaced: str | None = None
+        self,
+        kind: AuditKind,
+        message: str,
+        event: AssetEvent,
+        key: str | None = None,
+        replaced: str | None = None,
     ) -> None:
         partition_key = (event.key if key is None else key) or None
         self._audit(Audit(kind, message, self.job.id, event.asset.name, partition_key, event.id, replaced))
+
+
+_AUDITED: Final = (Outcome.REPLACED, Outcome.DUPLICATE, Outcome.RERUN, Outcome.LATE)
+
+
+def _dates(target: Target, carried: int | None) -> tuple[ContributedDate, ...]:
+    """What an event says of the date of a downstream key."""
+    dates = [ContributedDate(None if carried is None else from_us(carried), False)]
+    if target.problem:
+        dates.append(ContributedDate(None, True, is_failed=True))
+    elif target.decoded is not None:
+        dates.append(ContributedDate(from_us(target.decoded), True))
+    return tuple(dates)

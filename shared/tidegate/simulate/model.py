@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Leaf
 from tidegate.core.timetables import DagRunInfo, TimeRestriction, next_run
 from tidegate.definitions.asset import Asset, AssetAlias
@@ -35,7 +36,8 @@ class Simulation:
     def define(self, job: Job) -> list[Run]:
         """Add a job, or go on with another definition of it; what waits is kept."""
         for one in job.outlets:
-            self._assets.setdefault(one.name, one)
+            if isinstance(one, Asset):
+                self._assets.setdefault(one.name, one)
         there = self._jobs.get(job.id)
         if there is None:
             there = self._jobs[job.id] = SimulatedJob(job, self.audit.append)
@@ -54,7 +56,7 @@ class Simulation:
         self._due.pop(job_id, None)
         for pending in removed.pending():
             self.audit.append(
-                Audit("round-closed", "its job was deleted", job_id, None, pending.partition_key)
+                Audit(AuditKind.ROUND_CLOSED, "its job was deleted", job_id, None, pending.partition_key)
             )
 
     def pause(self, job_id: str, paused: bool = True) -> list[Run]:
@@ -90,7 +92,7 @@ class Simulation:
         takers = [job for job in self._jobs.values() if self._is_named_by(job, event)]
         if not takers and found.name not in self._assets:
             self.audit.append(
-                Audit("unknown-asset", "no definition names it", asset=found.name, event_id=event.id)
+                Audit(AuditKind.UNKNOWN_ASSET, "no definition names it", asset=found.name, event_id=event.id)
             )
         runs = []
         for job in takers:

@@ -11,6 +11,7 @@ from tidegate.core.errors import DefinitionError
 from tidegate.core.mappers.base import PartitionMapper
 from tidegate.core.mappers.identity import IdentityMapper
 from tidegate.core.plain import expect, from_plain, plain
+from tidegate.core.rounds import RerunPolicy, rerun_policy_named
 from tidegate.core.timetables.asset_triggered import as_condition
 from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
 
@@ -22,12 +23,16 @@ class PartitionedAssetTimetable(BuiltInTimetable):
     """Run once per downstream partition key, when `assets` is satisfied for that key.
 
     `partition_mapper_config` gives single assets a mapper of their own; every other asset uses
-    `default_partition_mapper`. Raises DefinitionError for a configured asset that `assets` does not name.
+    `default_partition_mapper`. `rerun_policy` says what an event does whose round has fired: `ignore` (the default for
+    keys that stand for a date), `refire` or `new_round` (the default for other keys); without a rollup every event
+    that satisfies `assets` is a run, whatever it says. Raises DefinitionError for a configured asset that `assets` does
+    not name, and for another rerun policy.
     """
 
     assets: Condition
     default_partition_mapper: PartitionMapper = field(default_factory=IdentityMapper)
     partition_mapper_config: dict[Leaf, PartitionMapper] = field(default_factory=dict, hash=False)
+    rerun_policy: RerunPolicy | None = None
 
     description = "Triggered by the partitions of assets"
     periodic = False
@@ -41,6 +46,8 @@ class PartitionedAssetTimetable(BuiltInTimetable):
             PartitionMapper,
             "PartitionedAssetTimetable.default_partition_mapper",
         )
+        if self.rerun_policy is not None:
+            object.__setattr__(self, "rerun_policy", rerun_policy_named(self.rerun_policy))
         named = [leaf for leaf in self.assets_in_order if isinstance(leaf, Leaf)]  # refuses too many clauses
         if len(named) > MAX_ASSETS:
             raise DefinitionError(
@@ -111,6 +118,8 @@ class PartitionedAssetTimetable(BuiltInTimetable):
             data["partition_mapper_config"] = [
                 [plain(leaf), plain(mapper)] for leaf, mapper in self.partition_mapper_config.items()
             ]
+        if self.rerun_policy is not None:
+            data["rerun_policy"] = self.rerun_policy.value
         return data
 
     @classmethod

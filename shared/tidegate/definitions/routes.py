@@ -1,0 +1,191 @@
+"""The ways of assets into jobs: where an event counts for one job, or why it does not.
+
+The mapper service and simulations follow the same routes, so that both mean the same by a definition.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from tidegate.core.access import AssetAccessControl, refusal
+from tidegate.core.audit import AuditKind
+from tidegate.core.conditions import Leaf
+from tidegate.core.errors import FanOutExceededError, InvalidPartitionKeyError, NotAMemberError
+from tidegate.core.instants import from_us, to_us
+from tidegate.core.keys import validate_key
+from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement
+from tidegate.core.timetables import AssetTriggeredTimetable, PartitionedAssetTimetable
+from tidegate.definitions.job import Job
+
+UNPARTITIONED: Final = ""
+"""The one downstream key of a job without partitions; no event can have it."""
+
+_CACHED_KEYS: Final = 65_536
+
+
+class Target(NamedTuple):
+    """A window member that a key counts for, with the date that the downstream key names."""
+
+    placement: Placement
+    decoded: int | None
+    """Microseconds since 1970."""
+    problem: str = ""
+    """Why the key gave no date, where the mapper's own code failed at it: then the run has none."""
+
+
+class Note(NamedTuple):
+    """Something about an event and a job that belongs into the audit log."""
+
+    kind: AuditKind
+    reason: str
+    details: Mapping[str, Any] = {}
+
+
+class Taken(NamedTuple):
+    """What one event is to one job, by one route."""
+
+    targets: tuple[Target, ...] = ()
+    carried: int | None = None
+    """The producer's date as the mapper carries it along, microseconds since 1970."""
+    notes: tuple[Note, ...] = ()
+
+
+_WHOLE: Final = Taken((Target(Placement(UNPARTITIONED, 0, 1, 1), None),))
+
+
+@dataclass(slots=True, eq=False)
+class Route:
+    """One asset's way into one job."""
+
+    job: Job
+    index: int
+    """The asset's place in the job's condition."""
+    leaf: Leaf
+    mapper: PartitionMapper
+    _cache: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+
+    def take(self, key: str | None, date: int | None) -> Taken:
+        """Where an event with this partition key and date counts; whatever a mapper raises becomes a note."""
+        if not isinstance(self.job.schedule, PartitionedAssetTimetable):
+            return self._take_whole(key)
+        if key is None:
+            reason = f"the event has no partition_key, which job {self.job.id!r} is scheduled on"
+            return _refused(AuditKind.NO_PARTITION_KEY, reason)
+        try:
+            targets = self.targets(key)
+        except FanOutExceededError as error:
+            details = {"cap": error.cap, "source": error.source, "wanted": error.wanted}
+            return _refused(AuditKind.FAN_OUT_EXCEEDED, str(error), details)
+        except NotAMemberError as error:
+            return _refused(AuditKind.NOT_A_MEMBER, str(error))
+        except InvalidPartitionKeyError as error:
+            return _refused(AuditKind.MAPPING_FAILED, str(error))
+        except Exception as error:  # a mapper of the user's: whatever it raises concerns only this job
+            return _refused(AuditKind.MAPPING_FAILED, _raised(self.mapper, "placements", error))
+        carried, problem = self._carried(date)
+        problems = [
+            each for each in dict.fromkeys((problem, *(target.problem for target in targets))) if each
+        ]
+        if not problems:
+            return Taken(targets, carried)
+        reason = "; ".join(problems) + "; the event counts without that date"
+        return Taken(targets, carried, (Note(AuditKind.PARTITION_DATE_FAILED, reason),))
+
+    def targets(self, key: str) -> tuple[Target, ...]:
+        """Where `key` counts; remembered, since keys repeat. Raises whatever the mapper raises."""
+        if (known := self._cache.get(key)) is None:
+            known = tuple(self._target(placement) for placement in self.mapper.placements(key))
+            if len(self._cache) >= _CACHED_KEYS:
+                self._cache.clear()
+            self._cache[key] = known
+        return known
+
+    def refusal(self, team: str | None, producer: AssetAccessControl | None) -> Note | None:
+        """Why an event of `team` must not reach the job; `producer` is the access control of the event's asset."""
+        reason = refusal(
+            consumer_team=self.job.team,
+            consumer=getattr(self.leaf, "access_control", None) or producer,
+            producer_teams=() if team is None else (team,),
+            producer=producer,
+        )
+        return None if reason is None else Note(AuditKind.CROSS_TEAM, reason)
+
+    def _take_whole(self, key: str | None) -> Taken:
+        if key is not None and isinstance(self.job.schedule, AssetTriggeredTimetable):
+            reason = f"the event is about partition {key!r}, and job {self.job.id!r} has no partitions"
+            return _refused(AuditKind.PARTITIONED_EVENT, reason)
+        return _WHOLE
+
+    def _target(self, placement: Placement) -> Target:
+        key = validate_key(placement.key)
+        try:
+            at = self.mapper.to_partition_date(key)
+            return Target(placement, None if at is None else to_us(at))
+        except Exception as error:  # a hook that raises costs the date, never the event
+            return Target(placement, None, _raised(self.mapper, "to_partition_date", error))
+
+    def _carried(self, date: int | None) -> tuple[int | None, str]:
+        """The date carried along, or why the mapper's own code failed."""
+        try:
+            at = self.mapper.carry_partition_date(None if date is None else from_us(date))
+            return None if at is None else to_us(at), ""
+        except Exception as error:
+            return None, _raised(self.mapper, "carry_partition_date", error)
+
+
+@dataclass(frozen=True)
+class JobRoutes:
+    """Every way into one job, and what its condition asks of them."""
+
+    job: Job
+
+    @cached_property
+    def routes(self) -> tuple[Route, ...]:
+        """By the asset's place in the condition; none for a job that waits for no assets."""
+        schedule = self.job.schedule
+        return tuple(
+            Route(
+                self.job,
+                index,
+                leaf,
+                schedule.mapper_for(leaf)
+                if isinstance(schedule, PartitionedAssetTimetable)
+                else IdentityMapper(),
+            )
+            for index, leaf in enumerate(self._leaves_and_clauses[0])
+            if isinstance(leaf, Leaf)
+        )
+
+    @property
+    def clauses(self) -> tuple[tuple[int, ...], ...]:
+        """Sets of indexes of assets, each of which lets a round fire."""
+        return self._leaves_and_clauses[1]
+
+    @property
+    def rollups(self) -> tuple[int, ...]:
+        """Indexes of the assets that wait in a rollup."""
+        return tuple(route.index for route in self.routes if route.mapper.is_rollup)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The assets as the condition names them."""
+        return tuple(label(route.leaf) for route in self.routes)
+
+    @cached_property
+    def _leaves_and_clauses(self) -> tuple[Collection[object], tuple[tuple[int, ...], ...]]:
+        condition = self.job.schedule.asset_condition if self.job.schedule is not None else None
+        return condition.clauses() if condition is not None else ((), ())
+
+
+def label(leaf: Leaf) -> str:
+    """The name or URI by which a condition names an asset."""
+    return str(getattr(leaf, "name", None) or getattr(leaf, "uri", leaf))
+
+
+def _refused(kind: AuditKind, reason: str, details: Mapping[str, Any] | None = None) -> Taken:
+    return Taken(notes=(Note(kind, reason, details or {}),))
+
+
+def _raised(mapper: PartitionMapper, method: str, error: Exception) -> str:
+    return f"{type(mapper).__name__}.{method} raised {type(error).__name__}: {error}"
