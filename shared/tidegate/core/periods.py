@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from tidegate.core.zones import first_instant, local, transition_between
 
 _MICROSECOND = timedelta(microseconds=1)
+_DAY = timedelta(days=1)
 
 
 class Period(ABC):
@@ -72,6 +73,20 @@ class _ClockPeriod(Period):
             return start
         change = transition_between(start, at, zone)
         return self.floor(change - _MICROSECOND, zone) if self.elapsed(local(change, zone)) else change
+
+    def between(self, start: datetime, end: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+        at = self.ceil(start, zone)
+        while at < end:
+            until = min(at + _DAY, end)
+            # No zone changes its clocks to and fro within a day: equal offsets mean that nothing changed in between.
+            if local(at, zone).utcoffset() == local(until, zone).utcoffset():
+                while at < until:
+                    yield at
+                    at += self.length
+            else:
+                while at < until:
+                    yield at
+                    at = self.next(at, zone)
 
     def next(self, start: datetime, zone: ZoneInfo) -> datetime:
         following = self.floor(start + self.length, zone)

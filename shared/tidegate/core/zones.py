@@ -61,14 +61,16 @@ def local(at: datetime, zone: ZoneInfo) -> datetime:
     return at.astimezone(zone)
 
 
+@lru_cache(maxsize=16_384)
 def first_instant(day: date, zone: ZoneInfo) -> datetime:
     """The first instant whose local date is `day` or later (a zone may skip a whole date)."""
     midnight = datetime.combine(day, time.min, zone)
+    other = midnight.replace(fold=1)
     at = midnight.astimezone(UTC)
-    if at.astimezone(zone).replace(tzinfo=None) == midnight.replace(tzinfo=None):
+    # PEP 495: the two differ where midnight is repeated or skipped; the second is the earlier one where it is skipped.
+    if midnight.utcoffset() == other.utcoffset() or (before := other.astimezone(UTC)) > at:
         return at
-    # Midnight was skipped: the day starts at the change itself.
-    return transition_between(midnight.replace(fold=1).astimezone(UTC), at, zone)
+    return transition_between(before, at, zone)
 
 
 def transition_between(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:

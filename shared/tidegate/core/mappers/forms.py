@@ -40,12 +40,15 @@ class Form:
         self.text = text
         self.has_offset = "%z" in text
         self._quarter = quarter
+        self._fields = _fields_of(text)
         self._needs_check = bool(_WEEKS.search(text))
         self._strptime = not (quarter and "{quarter}" in text) and _strptime_reads(text)
         self._pattern = None if self._strptime else _pattern_of(text)
 
     def render(self, wall: datetime) -> str:
         """The key of a wall-clock time; raises InvalidPartitionKeyError for a placeholder that means nothing."""
+        if self._fields is not None:  # the same as below, several times as fast
+            return self._fields.format(wall)
         text = self.text
         if wall.year < 1000:  # strftime leaves out leading zeros of a year
             text = text.replace("%Y", f"{wall.year:04}")
@@ -106,6 +109,24 @@ def check_placeholders(field: str, text: str, *, known: str = "") -> None:
     raise DefinitionError(
         f"{field} {text!r} cannot be read back, since {problem}: use each part once, with text between"
     )
+
+
+_FIELDS: Final = {
+    "%Y": "{0.year:04}",
+    "%m": "{0.month:02}",
+    "%d": "{0.day:02}",
+    "%H": "{0.hour:02}",
+    "%M": "{0.minute:02}",
+    "%S": "{0.second:02}",
+}
+
+
+def _fields_of(text: str) -> str | None:
+    """A format for `str.format` that writes what `text` does, None where it takes more than the usual directives."""
+    parts = re.split(r"(%[YmdHMS])", text)
+    if any("%" in part or "{" in part or "}" in part for part in parts[::2]):
+        return None
+    return "".join(_FIELDS.get(part, part) for part in parts)
 
 
 def _strptime_reads(text: str) -> bool:

@@ -4,8 +4,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from tidegate.core.errors import NotAMemberError
@@ -14,6 +13,8 @@ from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
 from tidegate.core.periods import DAY, HOUR
 from tidegate.core.windows.base import CalendarWindow, Window
 from tidegate.core.zones import instant, local
+
+_REMEMBERED_ANCHORS: Final = 16_384
 
 
 class Place(NamedTuple):
@@ -55,6 +56,7 @@ class CalendarMembership(Membership):
         self._window = window
         self.merges_repeated_hours = window.member_period.rank < DAY.rank and "%z" not in mapper.input_format
         self._namer = self._mapper_at(window.period.name)
+        self._anchors: dict[datetime, tuple[str, Sequence[datetime]]] = {}
 
     @property
     def namer(self) -> TemporalMapper:
@@ -77,8 +79,8 @@ class CalendarMembership(Membership):
             member = _first_of_its_name(member, zone)
         found = []
         for anchor in self._window.anchors(member, zone):
-            members = self._instants(anchor)
-            found.append(Place(self._namer.encode(anchor), bisect_right(members, member) - 1, len(members)))
+            key, members = self._named(anchor)
+            found.append(Place(key, bisect_right(members, member) - 1, len(members)))
         return tuple(found)
 
     def members(self, downstream_key: str) -> tuple[str, ...]:
@@ -93,8 +95,20 @@ class CalendarMembership(Membership):
             keys = tuple(member_mapper.encode(at) for at in instants)
         return keys
 
+    def _named(self, anchor: datetime) -> tuple[str, Sequence[datetime]]:
+        """The downstream key of an anchor and its members; remembered, since many keys share them."""
+        if (known := self._anchors.get(anchor)) is None:
+            if len(self._anchors) >= _REMEMBERED_ANCHORS:
+                self._anchors.clear()
+            known = self._anchors[anchor] = (self._namer.encode(anchor), self._instants(anchor))
+        return known
+
     def _instants(self, anchor: datetime) -> Sequence[datetime]:
-        return _members(self._window, anchor, self._mapper.zone, merge=self.merges_repeated_hours)
+        zone = self._mapper.zone
+        members = self._window.members(anchor, zone)
+        if not self.merges_repeated_hours:
+            return members
+        return tuple(at for at in members if _first_of_its_name(at, zone) == at)
 
     def _mapper_at(self, period: str) -> TemporalMapper:
         """The mapper that names the starts of a period; minutes, which have none, are named as producers do."""
@@ -184,12 +198,7 @@ class CustomMembership(_KeyedMembership):
         return granularity.floor(at, self._temporal.zone) if granularity else at
 
 
-@lru_cache(maxsize=16_384)
-def _members(window: CalendarWindow, anchor: datetime, zone: ZoneInfo, *, merge: bool) -> Sequence[datetime]:
-    members = window.members(anchor, zone)
-    return tuple(at for at in members if _first_of_its_name(at, zone) == at) if merge else members
-
-
 def _first_of_its_name(at: datetime, zone: ZoneInfo) -> datetime:
     """The first instant with the wall clock of `at`: where clocks go back, a repeated hour is the one before it."""
-    return instant(local(at, zone).replace(tzinfo=None), zone)
+    wall = local(at, zone)
+    return instant(wall.replace(tzinfo=None), zone) if wall.fold else at
