@@ -50,6 +50,11 @@ def command(key: str, partitions: int = 2, **changes: object) -> RunCommand:
     return RunCommand.model_validate({**fields, **changes})
 
 
+def key_of(run: Run) -> str:
+    assert run.partition_key is not None
+    return run.partition_key
+
+
 @pytest.fixture
 def installed(install: Install) -> Installed:
     return install(partitions=2, more=(run_commands_topic(JOB, 2),))
@@ -119,7 +124,7 @@ async def test_each_run_has_one_status_and_its_outlet_events_once(installed: Ins
 
     @worker.job(JOB)
     def daily(run: Run) -> None:
-        seen[run.partition_key] = run
+        seen[key_of(run)] = run
         if run.partition_key == "day-7":
             run.outlet_events["daily_out"].extra = {"never": "published"}
             raise ValueError("no data")
@@ -155,7 +160,7 @@ async def test_what_was_done_is_not_done_again_by_the_next_worker(installed: Ins
     calls: list[str] = []
 
     async def note(run: Run) -> None:
-        calls.append(run.partition_key)
+        calls.append(key_of(run))
 
     for day in ("mon", "tue"):
         worker = new_worker(installed)
@@ -205,8 +210,8 @@ async def test_runs_end_once_when_workers_join_and_leave(installed: Installed) -
     def serve(number: int) -> None:
         @workers[number].job(JOB)
         async def daily(run: Run) -> None:
-            by_worker[number][run.partition_key] += 1
-            if run.partition_key.startswith("held") and not release.is_set():
+            by_worker[number][key_of(run)] += 1
+            if key_of(run).startswith("held") and not release.is_set():
                 held.set()
                 await release.wait()
 
@@ -243,7 +248,7 @@ async def test_a_fenced_worker_starts_its_partition_again(installed: Installed) 
 
     @worker.job(JOB)
     async def daily(run: Run) -> None:
-        calls[run.partition_key] += 1
+        calls[key_of(run)] += 1
         held.set()
         await release.wait()
 

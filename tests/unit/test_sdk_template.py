@@ -12,11 +12,11 @@ from tidegate.cli.exec import execute_command
 from tidegate.cli.worker import find_worker
 from tidegate.sdk import JobFailed, Run
 from tidegate.sdk.errors import TemplateError, WorkerError
-from tidegate.sdk.template import check_template, render, template_context
+from tidegate.sdk.template import check_template, render
 
 
 def rendered(text: str, **changes: Any) -> str:
-    return render(text, template_context(Run.from_command(command(**changes))))
+    return render(text, Run.from_command(command(**changes)).context())
 
 
 @pytest.mark.parametrize(

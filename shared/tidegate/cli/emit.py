@@ -16,11 +16,15 @@ from tidegate.contracts.topics import ASSET_EVENTS
 from tidegate.core.errors import TidegateError
 from tidegate.sdk.producer import AssetEventProducer
 
-_FIELDS: Final = ("asset", "partition_key", "partition_date", "extra", "id")
+_FIELDS: Final = ("asset", "aliases", "partition_key", "partition_date", "extra", "id")
 
 
 def emit(
     asset: Annotated[str | None, typer.Argument(help="Name of the asset.")] = None,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option("--alias", metavar="NAME", help="Alias that stands for the asset; may be repeated."),
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Partition key.")] = None,
     date: Annotated[
         str | None, typer.Option("--date", metavar="ISO", help="Date of the partition, with an offset.")
@@ -33,8 +37,8 @@ def emit(
             "--file",
             "-f",
             metavar="FILE.jsonl|-",
-            help="Events from a file, one JSON object a line: asset, partition_key, partition_date, extra, id. "
-            "ASSET is for lines that name none. '-' reads standard input.",
+            help="Events from a file, one JSON object a line: asset, aliases, partition_key, partition_date, extra, "
+            "id. ASSET is for lines that name none. '-' reads standard input.",
         ),
     ] = None,
     source: Annotated[str, typer.Option("--source", help="CloudEvents source.")] = "/tidegate/cli",
@@ -48,9 +52,9 @@ def emit(
     """Publish one asset event, or all of a file; prints how many Kafka has acknowledged."""
     if file is None and asset is None:
         raise typer.BadParameter("name an ASSET, or give events with --file")
-    if file is not None and any(value is not None for value in (key, date, extra, id)):
+    if file is not None and (alias or any(value is not None for value in (key, date, extra, id))):
         raise typer.BadParameter(
-            "--key, --date, --extra and --id are for one event: leave them out with --file"
+            "--alias, --key, --date, --extra and --id are for one event: leave them out with --file"
         )
     producer = AssetEventProducer(kafka, source, topic=topic, deterministic_ids=deterministic_ids)
     try:
@@ -60,6 +64,7 @@ def emit(
         else:
             fields = {
                 "asset": asset,
+                "aliases": alias or (),
                 "partition_key": key,
                 "partition_date": date,
                 "extra": _extra(extra),
@@ -100,6 +105,8 @@ def _from_lines(lines: IO[str], asset: str | None) -> Iterator[tuple[str, dict[s
             raise TidegateError(f"{where}field {min(unknown)!r} is not known: use {', '.join(_FIELDS)}")
         if not isinstance(fields.setdefault("asset", asset), str):
             raise TidegateError(f"{where}field 'asset' must be the name of an asset")
+        if fields.get("aliases", ()) is None:
+            del fields["aliases"]
         if not isinstance(fields.get("extra") or {}, dict):
             raise TidegateError(f"{where}field 'extra' must be a JSON object")
         yield where, fields

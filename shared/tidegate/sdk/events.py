@@ -1,7 +1,7 @@
 """Asset events as the SDK writes them: structured CloudEvents, checked with the rules that ingest applies."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid5
@@ -10,7 +10,7 @@ from tidegate.contracts.events import EVENT_TYPE, STRUCTURED, parse_event
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
 from tidegate.core.errors import InvalidEventError
-from tidegate.definitions.asset import Asset
+from tidegate.definitions.asset import Asset, AssetAlias
 
 HEADERS: Final = (("content-type", STRUCTURED.encode()),)
 _NAMESPACE: Final = UUID("6f0b6f0e-3c3b-5f0a-9d55-0b7f7a8e2d41")  # fixed for ever: the ids below depend on it
@@ -34,11 +34,25 @@ def asset_name(asset: Asset | str) -> str:
     raise InvalidEventError("invalid-field", f"an asset is an Asset or its name, not {asset!r:.100}")
 
 
+def alias_names(aliases: Iterable[AssetAlias | str]) -> list[str]:
+    """The names of aliases, each once, in order; raises InvalidEventError for anything but a list of them."""
+    names: list[str] = []
+    for alias in aliases if isinstance(aliases, Iterable) and not isinstance(aliases, str) else (None,):
+        name = alias.name if isinstance(alias, AssetAlias) else alias
+        if not isinstance(name, str):
+            raise InvalidEventError(
+                "invalid-field", f"aliases must be a list of AssetAlias or names, not {aliases!r:.100}"
+            )
+        names.append(name)
+    return list(dict.fromkeys(names))
+
+
 def encode_event(
     source: str,
     asset: Asset | str,
     *,
     id: str,
+    aliases: Iterable[AssetAlias | str] = (),
     partition_key: str | None = None,
     partition_date: datetime | str | None = None,
     extra: Mapping[str, Any] | None = None,
@@ -46,9 +60,12 @@ def encode_event(
 ) -> bytes:
     """The value of one `asset-events` record; raises InvalidEventError for what ingest would refuse.
 
-    The finished bytes go through ingest's own parser, so both ends agree on every rule.
+    `aliases` stood for the asset in this update. The finished bytes go through ingest's own parser, so both ends agree
+    on every rule.
     """
     data: dict[str, Any] = {"asset": asset_name(asset)}
+    if names := alias_names(aliases):
+        data["aliases"] = names
     if partition_key is not None:
         data["partition_key"] = partition_key
     if partition_date is not None:
