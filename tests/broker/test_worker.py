@@ -1,19 +1,22 @@
 """The worker on a broker: what a reader that reads committed sees of its runs, whatever happens to the worker."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.broker.conftest import Install, Installed, read_all, send, until_async
+from tidegate import Asset, AssetAlias, Metadata, asset
 from tidegate.contracts.events import AssetEvent, parse_event
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import Outlet, RunCommand, RunEvent, RunState, TriggeringEvent, WindowProgress
@@ -21,6 +24,7 @@ from tidegate.contracts.topics import ASSET_EVENTS, RUN_EVENTS, run_commands_top
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate.sdk import AssetEventProducer, Run, Worker
 from tidegate.sdk.errors import TopicMissingError
+from tidegate.sdk.outlets import OutletEvents
 
 JOB, TOPIC = "daily", "run-commands.daily"
 AT = datetime(2010, 3, 14, 8, tzinfo=UTC)
@@ -154,6 +158,92 @@ async def test_each_run_has_one_status_and_its_outlet_events_once(installed: Ins
     assert by_key["us"].data.extra == {"mean": 7.5, "rows": 3}
     assert by_key["us"].data.partition_date is None
     assert seen["day-0"].partition_date == AT
+
+
+async def test_assets_that_an_alias_stood_for_get_events_that_name_it(installed: Installed) -> None:
+    worker = new_worker(installed)
+    made = AssetAlias("made")
+
+    @worker.job(JOB)
+    def daily(run: Run) -> Iterator[Metadata]:
+        if run.partition_key == "lost":
+            run.outlet_events[made].add_partitions("us")
+            return
+        run.outlet_events[made].add(Asset("a"), extra={"rows": 3})
+        yield Metadata(Asset("b", "s3://bucket/b"), {"rows": 4}, alias=AssetAlias("also"))
+        yield Metadata(Asset("daily_out"), {"mean": 7.5})
+        if run.partition_key == "keyed":
+            run.outlet_events[made].add_partitions(["us", "eu"])
+
+    outlets = [
+        Outlet(name="daily_out"),
+        Outlet(name="made", kind="alias"),
+        Outlet(name="also", kind="alias"),
+    ]
+    commands = [command(key, outlets=outlets) for key in ("plain", "keyed", "lost")]
+    await give(installed, *commands)
+    async with running(worker):
+        counts = await until_ended(installed, 3)
+    assert counts == {("run-plain", "succeeded"): 1, ("run-keyed", "succeeded"): 1, ("run-lost", "failed"): 1}
+    failed = next(each for each in await reports(installed) if each.state is RunState.FAILED)
+    assert "alias 'made' was given the partition keys 'us'" in (failed.error or "")
+    found = [each.data for each in await published(installed)]
+    assert Counter((each.asset, each.aliases, each.partition_key) for each in found) == {
+        ("daily_out", None, "plain"): 1,
+        ("a", ("made",), "plain"): 1,
+        ("b", ("also",), "plain"): 1,
+        ("daily_out", None, "keyed"): 1,
+        ("a", ("made",), "us"): 1,
+        ("a", ("made",), "eu"): 1,
+        ("b", ("also",), "keyed"): 1,
+    }
+    assert {(each.asset, json.dumps(each.extra)) for each in found} == {
+        ("daily_out", '{"mean": 7.5}'),
+        ("a", '{"rows": 3}'),
+        ("b", '{"rows": 4}'),
+    }
+
+
+async def test_a_run_without_a_key_reports_the_one_that_it_gave_itself(installed: Installed) -> None:
+    worker = new_worker(installed)
+    keys = {
+        "run-none": [],
+        "run-one": ["us"],
+        "run-two": ["us", "eu"],
+        "run-fails": ["us"],
+        "run-own": ["eu"],
+    }
+
+    @asset(schedule=None, name="daily_out", dag_id=JOB)
+    async def daily(self: Asset, context: Mapping[str, Any], outlet_events: OutletEvents) -> None:
+        assert context["partition_key"] == ("own" if context["run_id"] == "run-own" else None)
+        outlet_events[self].add_partitions(keys[context["run_id"]])
+        if context["run_id"] == "run-fails":
+            raise ValueError
+
+    worker.add(daily)
+    await give(
+        installed,
+        *(command("", run_id=run_id, partition_key=None) for run_id in keys if run_id != "run-own"),
+        command("own"),
+    )
+    async with running(worker):
+        counts = await until_ended(installed, 5)
+    assert counts == {(each, "failed" if each == "run-fails" else "succeeded"): 1 for each in keys}
+    found = [each.data for each in await published(installed)]
+    assert Counter((each.asset, each.partition_key) for each in found) == {
+        ("daily_out", None): 1,
+        ("daily_out", "us"): 2,
+        ("daily_out", "eu"): 2,
+    }
+    ends = [each for each in await reports(installed) if each.state is not RunState.RUNNING]
+    assert {each.run_id: each.partition_key for each in ends} == {
+        "run-none": None,
+        "run-one": "us",
+        "run-two": None,
+        "run-fails": None,
+        "run-own": None,
+    }
 
 
 async def test_what_was_done_is_not_done_again_by_the_next_worker(installed: Installed) -> None:

@@ -12,9 +12,9 @@ from aiokafka.errors import KafkaConnectionError
 
 from tidegate.contracts.outgoing import HEADROOM
 from tidegate.contracts.topics import ASSET_EVENTS, MAX_EVENT_BYTES
-from tidegate.definitions.asset import Asset, AssetAlias
+from tidegate.definitions.asset import AssetAlias
 from tidegate.sdk.errors import KafkaUnreachableError, ProducerStateError, TopicMissingError
-from tidegate.sdk.events import alias_names, asset_name, encode_event, event_id, outgoing_event
+from tidegate.sdk.events import AnyAsset, alias_names, asset_name, encode_event, event_id, outgoing_event
 
 
 class Acknowledged(NamedTuple):
@@ -100,7 +100,7 @@ class AssetEventProducer:
 
     async def send(
         self,
-        asset: Asset | str,
+        asset: AnyAsset,
         *,
         aliases: Iterable[AssetAlias | str] = (),
         partition_key: str | None = None,
@@ -111,6 +111,7 @@ class AssetEventProducer:
     ) -> Sent:
         """Hand one event over; waits for room in the batch, not for the acknowledgement.
 
+        `asset` may also be a reference, as `Asset.ref(uri=...)` for an asset that is defined elsewhere.
         Raises InvalidEventError at once for what could never be accepted: a bad key (D12), data that is no JSON, more
         than 256 KiB (D27). `aliases` stood for the asset in this update: who waits for one of them gets the event too
         (D13). `time` is when it happened, by default now.
