@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.broker.conftest import Install, Installed, read_all, send, until_async
 from tidegate import Asset, AssetAlias, Metadata, asset
+from tidegate.cli.app import app
 from tidegate.contracts.events import AssetEvent, parse_event
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import Outlet, RunCommand, RunEvent, RunState, TriggeringEvent, WindowProgress
@@ -246,6 +248,45 @@ async def test_a_run_without_a_key_reports_the_one_that_it_gave_itself(installed
     }
 
 
+DECLARED = """
+from tidegate import Asset, AssetAlias, Metadata, asset
+
+@asset.multi(schedule=Asset("hourly", "s3://bucket/hourly"), dag_id="daily", outlets=[Asset("a"), AssetAlias("x")])
+def split(hourly, context):
+    yield Metadata(Asset("a"), {"from": hourly.uri, "for": context["partition_key"]})
+    yield Metadata(Asset("b"), {"events": len(context["triggering_asset_events"][hourly])}, alias=AssetAlias("x"))
+"""
+
+
+async def test_a_file_of_declared_functions_is_a_worker(installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / "declared.py").write_text(DECLARED)
+    outlets = [Outlet(name="a"), Outlet(name="x", kind="alias")]
+    await give(installed, command("k", outlets=outlets), command("", partition_key=None, outlets=outlets))
+    program = [sys.executable, "-m", "tidegate.cli", "worker", str(tmp_path / "declared.py")]
+    settings = {"TIDEGATE_GROUP": installed.namespace, "TIDEGATE_NAMESPACE": installed.namespace}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: ASYNC220 - starting is quick
+            [*program, "--kafka", installed.kafka], stderr=log, env={**os.environ, **settings}
+        )
+        try:
+            counts = await until_ended(installed, 2)
+            process.send_signal(signal.SIGTERM)
+            code = await asyncio.to_thread(process.wait, 30)
+        finally:
+            process.kill()
+            process.wait()
+    assert (counts, code) == ({("run-k", "succeeded"): 1, ("run-", "succeeded"): 1}, 0)
+    found = [each.data for each in await published(installed)]
+    assert sorted(
+        (each.asset, each.partition_key or "", each.aliases, json.dumps(each.extra)) for each in found
+    ) == [
+        ("a", "", None, '{"from": "s3://bucket/hourly", "for": null}'),
+        ("a", "k", None, '{"from": "s3://bucket/hourly", "for": "k"}'),
+        ("b", "", ("x",), '{"events": 1}'),
+        ("b", "k", ("x",), '{"events": 1}'),
+    ]
+
+
 async def test_what_was_done_is_not_done_again_by_the_next_worker(installed: Installed) -> None:
     calls: list[str] = []
 
@@ -426,9 +467,40 @@ async def test_the_producer_batches_and_counts_acknowledgements(installed: Insta
         assert (last.id, last.topic) == (sent[-1].id, ASSET_EVENTS)
         again = await producer.send("hourly", partition_key="k0", extra={"n": 0})
         assert again.id == sent[0].id
+        aliases: list[list[AssetAlias | str]] = [["x", AssetAlias("y")], ["y", "x"], ["x"]]
+        through = [
+            await producer.send("hourly", aliases=each, partition_key="k0", extra={"n": 0})
+            for each in aliases
+        ]
+        assert len({each.id for each in through}) == 2
+        assert again.id not in {each.id for each in through}
     events = await published(installed)
     assert [event.data.partition_key for event in events[:500]] == [f"k{n}" for n in range(500)]
-    assert len(events) == 501
+    assert [event.data.aliases for event in events[500:]] == [None, ("x", "y"), ("y", "x"), ("x",)]
+
+
+async def test_emit_names_aliases_and_assets_by_uri(installed: Installed, tmp_path: Path) -> None:
+    lines = tmp_path / "events.jsonl"
+    lines.write_text('{"asset_uri": "s3://bucket/a", "partition_key": "k"}\n{"aliases": ["x"]}\n')
+    for arguments in (
+        ["a", "--alias", "x", "--alias", "y", "--key", "k"],
+        ["--uri", "s3://bucket/a"],
+        ["b", "--file", str(lines)],
+    ):
+        said = await asyncio.to_thread(
+            CliRunner().invoke, app, ["emit", *arguments, "--kafka", installed.kafka]
+        )
+        assert said.exit_code == 0, said.output
+    records = await read_all(installed.kafka, ASSET_EVENTS)
+    found = [(record.key.decode(), parse_event(record.value, record.headers).data) for record in records]
+    assert Counter(
+        (key, each.asset, each.asset_uri, each.aliases, each.partition_key) for key, each in found
+    ) == {
+        ("a", "a", None, ("x", "y"), "k"): 1,
+        ("s3://bucket/a", None, "s3://bucket/a", None, None): 1,
+        ("s3://bucket/a", None, "s3://bucket/a", None, "k"): 1,
+        ("b", "b", None, ("x",), None): 1,
+    }
 
 
 async def test_a_producer_for_a_missing_topic_says_so(installed: Installed) -> None:
