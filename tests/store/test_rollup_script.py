@@ -26,6 +26,7 @@ from redis.asyncio import Redis as AsyncRedis
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.redis_keys import round_key, round_name, shard_prefix
+from tidegate.core.audit import AuditKind
 from tidegate.core.rounds import Arrival, Event, Fired, Outcome, RerunPolicy, Round, Rules, fold
 from tidegate_rollup.decide import Entry, Pending, audit_entry, by_shard, entries_of, run_request
 from tidegate_rollup.store import Applied, Refused, RoundStore
@@ -524,7 +525,7 @@ class Script(RuleBasedStateMachine):
         """Expired marks may be there still; the others must be, and nothing else."""
         since = model.at - HORIZON_MS
         fired = {name: each.fired for name, each in model.rounds.items() if each.fired}
-        stored = self.redis.hgetall(prefix + "marks")
+        stored: dict[str, str] = self.redis.hgetall(prefix + "marks")
         assert {name for name, mark in fired.items() if mark.at >= since} <= set(stored) <= set(fired)
         for name, text in stored.items():
             generation, at, dated, members = text.split(" ")
@@ -550,7 +551,7 @@ class Script(RuleBasedStateMachine):
 
     def check_kept(self, prefix: str, fired: Mapping[str, Fired]) -> None:
         """What was kept goes with its mark, at the latest; of older marks it is of no use."""
-        stored = self.redis.hgetall(prefix + "kept")
+        stored: dict[str, str] = self.redis.hgetall(prefix + "kept")
         assert set(stored) <= set(fired)
         for name, mark in fired.items():
             head, *lines = stored.get(name, "").split("\n")
@@ -734,3 +735,96 @@ async def test_shards_answer_for_themselves(store: RoundStore) -> None:
     replies = await store.apply(0, 0, 6, START_MS, batches)
     assert {shard: type(reply) for shard, reply in replies.items()} == {0: Applied, 1: Refused, 2: Applied}
     assert [(await store.peek(0, [shard]))[shard].next_offset for shard in (0, 1, 2)] == [6, 5, 6]
+
+
+def at_asset(asset: int, each: Entry, **changes: Any) -> Entry:
+    return each._replace(contribution=each.contribution._replace(asset=asset, **changes))
+
+
+async def applied(store: RoundStore, believed: int | None, *entries: Entry) -> list[Pending]:
+    last = entries[-1]
+    reply = (await store.apply(0, 0, last.offset + 1, last.at, [(0, believed, entries)]))[0]
+    assert isinstance(reply, Applied)
+    return reply.added
+
+
+@pytest.mark.parametrize("is_one_call", [True, False])
+async def test_a_round_that_is_run_again_has_its_newest_events_and_goes_with_its_mark(
+    redis: Redis, store: RoundStore, is_one_call: bool
+) -> None:
+    job = DAY._replace(rerun_policy="refire")
+    events = [entry(n, job, "k", member, 3, START_MS) for n, member in enumerate((0, 1, 2, 1, 1, 0))]
+    finer = events[4].event._replace(key="1 and finer")
+    events[4] = events[4]._replace(event=finer)
+    if is_one_call:
+        sent = await applied(store, None, *events)
+    else:
+        sent = [each for n, one in enumerate(events) for each in await applied(store, n or None, one)]
+    runs = [run_request(each)[0] for each in sent if "audit" not in each.payload]
+    assert [run.generation for run in runs] == [1, 2, 3, 4]
+    assert [[event.id for event in run.events] for run in runs] == [
+        ["e0.0", "e1.0", "e2.0"],
+        ["e0.0", "e3.0", "e2.0"],
+        ["e0.0", "e3.0", "e4.0", "e2.0"],
+        ["e5.0", "e3.0", "e4.0", "e2.0"],
+    ]
+    assert {run.windows for run in runs} == {runs[0].windows}
+    assert len({run.run_id for run in runs}) == 4
+    notes = [audit_entry(each, 0) for each in sent if "audit" in each.payload]
+    assert [(note.kind.value, (note.details or {}).get("replaced_event_id")) for note in notes] == [
+        ("member-rerun", "e1.0"),
+        ("member-rerun", None),
+        ("member-rerun", "e0.0"),
+    ]
+    assert all("it starts the run again" in note.message for note in notes)
+    assert redis.hlen("t:{0}:kept") == 1
+    await store.apply(0, 0, 7, START_MS + HORIZON_MS, [(0, 6, [])])
+    assert redis.hlen("t:{0}:kept") == 1, "it is kept for the whole horizon"
+    await store.apply(0, 0, 8, START_MS + HORIZON_MS + 1, [(0, 7, [])])
+    assert set(redis.keys()) == {"t:{0}:log", "t:{0}:outbox:0"}
+
+
+async def test_only_jobs_that_run_rounds_again_keep_them(redis: Redis, store: RoundStore) -> None:
+    jobs = [EACH, DAY, DAY._replace(rerun_policy="ignore"), DAY._replace(rerun_policy="new_round")]
+    jobs = [job._replace(incarnation=f"i{n}") for n, job in enumerate(jobs)]
+    await applied(store, None, *(entry(n, job, "k", 0, 1, START_MS) for n, job in enumerate(jobs)))
+    assert redis.hlen("t:{0}:marks") == 4
+    assert redis.exists("t:{0}:kept") == 0
+
+
+async def test_a_job_without_partitions_runs_when_all_its_assets_came_and_every_time(
+    store: RoundStore,
+) -> None:
+    def came(n: int, asset: int) -> Entry:
+        each = at_asset(asset, entry(n, BOTH, "", 0, 1, START_MS), decoded=None)
+        return each._replace(event=each.event._replace(key=None))
+
+    assert await applied(store, None, came(0, 1)) == []
+    (first,) = await applied(store, 1, came(1, 0))
+    sent = await applied(store, 2, came(2, 0), came(3, 0), came(4, 1))
+    assert kinds(sent) == ["member-replaced", "fired"]
+    requests = [run_request(each)[0] for each in (first, sent[1])]
+    assert [(each.partition_key, each.generation) for each in requests] == [(None, 1), (None, 2)]
+    assert [[event.id for event in each.events] for each in requests] == [["e1.0", "e0.0"], ["e3.0", "e4.0"]]
+
+
+async def test_a_window_that_never_has_enough_is_noted_when_it_opens(store: RoundStore) -> None:
+    """Once for the round, though its members come over several calls and the other asset's before it."""
+    few = [at_asset(0, entry(n, NEVER, "2010-02", n, 28, START_MS), needed=30) for n in range(1, 4)]
+    other = at_asset(1, entry(0, NEVER, "2010-02", 0, 2, START_MS))
+    (noted,) = await applied(store, None, other, few[0], few[1])
+    assert await applied(store, 3, few[2]) == []
+    note = audit_entry(noted, 0)
+    assert (note.kind, note.asset, note.event_id) == (AuditKind.WINDOW_UNSATISFIABLE, "a", "e1.0")
+    assert "28 members" in note.message
+    assert "30" in note.message
+
+
+async def test_an_asset_without_a_date_begins_no_round_whose_key_is_a_date(store: RoundStore) -> None:
+    """A day's hourly events with a daily one by its own key: only the hourly mapper reads the date."""
+    job = DAY._replace(assets=("hourly", "daily"), clauses=((0, 1),))
+    hours = [entry(n, job, "2010-03-14", n, 2, START_MS) for n in range(2)]
+    daily = [at_asset(1, entry(n, job, "2010-03-14", 0, 1, START_MS), decoded=None) for n in (2, 3)]
+    sent = await applied(store, None, *hours, *daily)
+    assert kinds(sent) == ["fired", "member-rerun"]
+    assert kinds(await applied(store, 4, entry(4, job, "2010-03-14", 0, 2, START_MS))) == ["member-rerun"]
