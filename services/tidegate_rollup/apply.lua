@@ -4,8 +4,8 @@
 --                        high:<source> "offset.ordinal" of the highest contribution folded (E1)
 -- KEYS[2] outbox  hash   "offset.ordinal[.1]" -> what still has to be sent: JSON, and where a round fired its fields
 --                        and values, one a line
--- KEYS[3] marks   hash   round -> "generation fired-at dated members"; dated is 1 where any event brought a date of the
---                        key, else 0; members is "*" or ",asset:member,..." (R5)
+-- KEYS[3] marks   hash   round -> "generation fired-at dated members"; dated is 1 where an event brought a date of the
+--                        key and the job has a rollup; members is "*" or ",asset:member,..." (R5)
 -- KEYS[4] expiry  zset   round -> fired-at
 -- KEYS[5] seen    zset   digest of (round, event) -> fired-at: the events of fired rounds, the replaced ones included
 -- KEYS[6] open    zset   round -> 0, so that the open rounds of a job are a range by name

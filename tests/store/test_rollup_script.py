@@ -44,7 +44,7 @@ BOTH = JobRef("both", "i1", 4, (), ("a", "b"), ((0, 1),))
 SOME = JobRef("some", "i1", 5, (0,), ("a",), ((0,),))
 AGAIN = JobRef("again", "i1", 6, (0,), ("a", "b"), ((0, 1), (1,)), "refire")
 ANEW = JobRef("anew", "i1", 7, (0,), ("a",), ((0,),), "new_round")
-NEVER = JobRef("never", "i1", 8, (0, 1), ("a", "b"), ((0,), (1,)))
+NEVER = JobRef("never", "i1", 8, (0, 1), ("a", "b"), ((0, 1), (1,)))
 JOBS = (EACH, DAY, EITHER, BOTH, SOME, AGAIN, ANEW, NEVER)
 CHANGED = (  # pairs of jobs: another revision, another rerun policy, and deleted and created again (D7)
     (EACH, EACH._replace(revision=8)),
@@ -808,10 +808,14 @@ async def test_a_job_without_partitions_runs_when_all_its_assets_came_and_every_
     assert [[event.id for event in each.events] for each in requests] == [["e1.0", "e0.0"], ["e3.0", "e4.0"]]
 
 
-async def test_a_window_that_never_has_enough_is_noted_when_it_opens(store: RoundStore) -> None:
+@pytest.mark.parametrize("clauses", [((0,), (1,)), ((0, 1),)], ids=["alone", "together"])
+async def test_a_window_that_never_has_enough_is_noted_when_it_opens(
+    store: RoundStore, clauses: tuple[tuple[int, ...], ...]
+) -> None:
     """Once for the round, though its members come over several calls and the other asset's before it."""
-    few = [at_asset(0, entry(n, NEVER, "2010-02", n, 28, START_MS), needed=30) for n in range(1, 4)]
-    other = at_asset(1, entry(0, NEVER, "2010-02", 0, 2, START_MS))
+    job = NEVER._replace(clauses=clauses)
+    few = [at_asset(0, entry(n, job, "2010-02", n, 28, START_MS), needed=30) for n in range(1, 4)]
+    other = at_asset(1, entry(0, job, "2010-02", 0, 2, START_MS))
     (noted,) = await applied(store, None, other, few[0], few[1])
     assert await applied(store, 3, few[2]) == []
     note = audit_entry(noted, 0)
@@ -828,3 +832,22 @@ async def test_an_asset_without_a_date_begins_no_round_whose_key_is_a_date(store
     sent = await applied(store, None, *hours, *daily)
     assert kinds(sent) == ["fired", "member-rerun"]
     assert kinds(await applied(store, 4, entry(4, job, "2010-03-14", 0, 2, START_MS))) == ["member-rerun"]
+
+
+async def test_a_date_that_could_not_be_read_once_makes_no_other_kind_of_key(store: RoundStore) -> None:
+    """Of one batch: a member with the date of its key, one for which the mapper failed, one more after the firing."""
+    members = [entry(n, DAY, "2010-03-14", n % 2, 2, START_MS) for n in range(3)]
+    failed = [at_asset(0, each, decoded=None, is_date_failed=True) for each in members[1:]]
+    fired, again = await applied(store, None, members[0], *failed)
+    assert kinds([fired, again]) == ["fired", "member-rerun"]
+    request, conflict = run_request(fired)
+    assert (request.partition_date, conflict) == (None, None)
+
+
+async def test_keys_without_a_date_begin_anew_where_the_job_says_nothing(store: RoundStore) -> None:
+    members = [
+        at_asset(0, entry(n, DAY, "all", member, 2, START_MS), decoded=None)
+        for n, member in enumerate((0, 1, 1, 0))
+    ]
+    sent = await applied(store, None, *members)
+    assert [each.payload.get("generation") for each in sent] == [1, 2]
