@@ -18,16 +18,19 @@ from tidegate import (
     IdentityMapper,
     Job,
     MinimumCount,
+    MonthWindow,
     PartitionedAssetTimetable,
     PartitionMapper,
     RollupMapper,
     SegmentWindow,
     StartOfDayMapper,
     StartOfHourMapper,
+    StartOfMonthMapper,
     WaitForAll,
     WaitPolicy,
 )
 from tidegate.core.conditions import Condition
+from tidegate.core.rounds import RerunPolicy
 from tidegate.simulate import Simulation
 
 HOURS = [f"2026-03-10T{hour:02}:00:00" for hour in range(24)]
@@ -96,6 +99,32 @@ def test_segments_fire_when_enough_are_in(policy: WaitPolicy, fires_at: int) -> 
     assert counts.index(1) == fires_at - 1
     # keys without a date come again: what came after a partial round is the first of the next (rule D23)
     assert [pending.partition_key for pending in simulation.pending()] == ([] if fires_at == 3 else ["all"])
+
+
+def test_a_month_too_short_for_its_policy_is_audited_once_when_it_opens() -> None:
+    month = RollupMapper(StartOfMonthMapper(), MonthWindow(), MinimumCount(30))
+    simulation = Simulation([job(Asset("a"), month)])
+    for day in range(1, 29):
+        assert simulation.event("a", f"2026-02-{day:02}") == []
+    (entry,) = simulation.audit
+    assert (entry.kind, entry.partition_key) == ("window-unsatisfiable", "2026-02")
+    assert "28 members" in entry.message
+
+
+def test_a_run_that_is_started_again_keeps_the_date_that_another_event_brought() -> None:
+    segments = RollupMapper(FixedKeyMapper("all"), SegmentWindow(["us", "eu"]))
+    schedule = PartitionedAssetTimetable(
+        Asset("a") & Asset("b"), IdentityMapper(), {Asset("a"): segments}, RerunPolicy.REFIRE
+    )
+    simulation = Simulation([Job("job", schedule)])
+    simulation.event("b", "all", partition_date=at("2026-03-10T00:00"))
+    for key in ("us", "eu", "us"):
+        simulation.event("a", key)
+    assert [(run.generation, run.partition_date) for run in simulation.runs] == [
+        (1, at("2026-03-10T00:00")),
+        (2, at("2026-03-10T00:00")),
+    ]
+    assert kinds(simulation) == ["member-rerun"]
 
 
 def test_what_no_window_waits_for_is_audited() -> None:

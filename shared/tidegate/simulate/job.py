@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
-from typing import Final
 
 from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Leaf
 from tidegate.core.dates import ContributedDate, ResolvedDate, resolve_partition_date
 from tidegate.core.instants import from_us, to_us
 from tidegate.core.plain import plain
-from tidegate.core.rounds import Arrival, Firing, Outcome, Round, Rules, fold
+from tidegate.core.rounds import Arrival, Firing, Round, Rules, fold
 from tidegate.core.timetables import DagRunInfo, PartitionedAssetTimetable
 from tidegate.definitions.job import Job
 from tidegate.definitions.routes import UNPARTITIONED, JobRoutes, Target
@@ -123,7 +122,8 @@ class SimulatedJob:
         waiting = self._waiting_events()
         before = {name: key for name, key in self._keys.items() if key.round.fired is not None}
         self._keys = {
-            name: _Key(Round(fired=key.round.fired, seen=key.round.seen)) for name, key in before.items()
+            name: _Key(Round(fired=key.round.fired, seen=key.round.seen), key.dates)
+            for name, key in before.items()
         }
         self.routes = JobRoutes(job)
         runs: list[Run] = []
@@ -178,18 +178,11 @@ class SimulatedJob:
         self._events[event.as_member.identity] = event
         key.dates[event.as_member.identity] = _dates(target, carried)
         step = fold(key.round, arrival, self.rules)
-        if step.outcome in _AUDITED:
-            older = next(iter(step.round.replaced - key.round.replaced), (None, None))[1]
-            kind = AuditKind(step.outcome.value)
-            self._note(kind, f"in the round of {place.key!r}", event, place.key, replaced=older)
-        if step.outcome is Outcome.COUNTED and place.needed > place.size:
-            reason = f"{place.size} members are fewer than its policy asks for"
-            self._note(AuditKind.WINDOW_UNSATISFIABLE, reason, event, place.key)
+        for note in step.audit:
+            self._note(note.kind, note.message, event, place.key, replaced=note.older_id)
         key.round = step.round
         if step.firing is not None:
             yield self._fire(place.key, key, step.firing, event)
-            if step.outcome is Outcome.COUNTED:
-                key.dates = {}
 
     def _fire(self, name: str, key: _Key, firing: Firing, last: AssetEvent) -> Run:
         members = [each for _, events in sorted(firing.members.items()) for each in events]
@@ -245,9 +238,6 @@ class SimulatedJob:
     ) -> None:
         partition_key = (event.key if key is None else key) or None
         self._audit(Audit(kind, message, self.job.id, event.asset.name, partition_key, event.id, replaced))
-
-
-_AUDITED: Final = (Outcome.REPLACED, Outcome.DUPLICATE, Outcome.RERUN, Outcome.LATE)
 
 
 def _dates(target: Target, carried: int | None) -> tuple[ContributedDate, ...]:
