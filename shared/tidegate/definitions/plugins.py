@@ -102,10 +102,8 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> tuple[PluginFailu
                 register_plugin(loaded)
             else:
                 register(loaded, point.group)
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # code of others: whatever it raises concerns only what it brings
+        except (Exception, SystemExit) as error:
+            # code of others: whatever it raises concerns only what it brings
             reason = f"{type(error).__name__}: {error}"
             failures.append(PluginFailure(f"{point.group}:{point.name} = {point.value}", reason))
     return tuple(failures)
