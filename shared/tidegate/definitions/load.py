@@ -7,13 +7,16 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import from_plain
 from tidegate.definitions.asset import Asset
 from tidegate.definitions.decorators import AssetDefinition, MultiAssetDefinition
 from tidegate.definitions.job import Job
+
+FILE_MODULE: Final = "<definitions>"
+"""The module of classes that a definitions file defines itself, which nobody else can import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def _run(path: Path) -> dict[str, Any]:
     folder = str(path.parent.absolute())
     sys.path.insert(0, folder)
     try:
-        return runpy.run_path(str(path))
+        return runpy.run_path(str(path), run_name=FILE_MODULE)
     except Exception as error:
         frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(path)]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)

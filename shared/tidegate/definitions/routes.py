@@ -15,13 +15,14 @@ from tidegate.core.errors import FanOutExceededError, InvalidPartitionKeyError, 
 from tidegate.core.instants import from_us, to_us
 from tidegate.core.keys import validate_key
 from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement
-from tidegate.core.timetables import AssetTriggeredTimetable, PartitionedAssetTimetable
+from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions.job import Job
 
 UNPARTITIONED: Final = ""
 """The one downstream key of a job without partitions; no event can have it."""
 
-_CACHED_KEYS: Final = 65_536
+_CACHED: Final = 65_536
+"""Keys and targets that one route remembers; a key that fans out takes the room of all its targets."""
 
 
 class Target(NamedTuple):
@@ -31,7 +32,7 @@ class Target(NamedTuple):
     decoded: int | None
     """Microseconds since 1970."""
     problem: str = ""
-    """Why the key gave no date, where the mapper's own code failed at it: then the run has none."""
+    """How the mapper's own code failed at a date, of the key or carried along: then the run has none (B014)."""
 
 
 class Note(NamedTuple):
@@ -56,7 +57,7 @@ _WHOLE: Final = Taken((Target(Placement(UNPARTITIONED, 0, 1, 1), None),))
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """One asset's way into one job."""
+    """One asset's way into one job; remembers keys, so it belongs to one definition."""
 
     job: Job
     index: int
@@ -64,9 +65,14 @@ class Route:
     leaf: Leaf
     mapper: PartitionMapper
     _cache: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+    _cached: int = 0
 
     def take(self, key: str | None, date: int | None) -> Taken:
-        """Where an event with this partition key and date counts; whatever a mapper raises becomes a note."""
+        """Where an event with this partition key and date (microseconds since 1970) counts.
+
+        Raises nothing: whatever a mapper raises becomes a note. A job whose schedule maps no partitions takes events
+        without a key only (B010).
+        """
         if not isinstance(self.job.schedule, PartitionedAssetTimetable):
             return self._take_whole(key)
         if key is None:
@@ -84,25 +90,30 @@ class Route:
         except Exception as error:  # a mapper of the user's: whatever it raises concerns only this job
             return _refused(AuditKind.MAPPING_FAILED, _raised(self.mapper, "placements", error))
         carried, problem = self._carried(date)
-        problems = [
-            each for each in dict.fromkeys((problem, *(target.problem for target in targets))) if each
-        ]
-        if not problems:
+        if problem:  # whatever the keys say: a hook that raises costs the run its date
+            targets = tuple(target._replace(problem=problem) for target in targets)
+        if not (problems := dict.fromkeys(target.problem for target in targets if target.problem)):
             return Taken(targets, carried)
-        reason = "; ".join(problems) + "; the event counts without that date"
+        reason = "; ".join(problems) + "; the event counts without a date"
         return Taken(targets, carried, (Note(AuditKind.PARTITION_DATE_FAILED, reason),))
 
     def targets(self, key: str) -> tuple[Target, ...]:
         """Where `key` counts; remembered, since keys repeat. Raises whatever the mapper raises."""
         if (known := self._cache.get(key)) is None:
             known = tuple(self._target(placement) for placement in self.mapper.placements(key))
-            if len(self._cache) >= _CACHED_KEYS:
+            self._cached += 1 + len(known)
+            if self._cached > _CACHED:
                 self._cache.clear()
+                self._cached = 1 + len(known)
             self._cache[key] = known
         return known
 
     def refusal(self, team: str | None, producer: AssetAccessControl | None) -> Note | None:
-        """Why an event of `team` must not reach the job; `producer` is the access control of the event's asset."""
+        """Why an event of `team` must not reach the job (B069), None where it may.
+
+        `producer` is the access control of the event's asset, which also holds for the consumer's side where the
+        job names the asset without one, by a reference or an alias (F22).
+        """
         reason = refusal(
             consumer_team=self.job.team,
             consumer=getattr(self.leaf, "access_control", None) or producer,
@@ -112,8 +123,10 @@ class Route:
         return None if reason is None else Note(AuditKind.CROSS_TEAM, reason)
 
     def _take_whole(self, key: str | None) -> Taken:
-        if key is not None and isinstance(self.job.schedule, AssetTriggeredTimetable):
-            reason = f"the event is about partition {key!r}, and job {self.job.id!r} has no partitions"
+        if key is not None:
+            reason = (
+                f"the event is about partition {key!r}, and job {self.job.id!r} takes none from its assets"
+            )
             return _refused(AuditKind.PARTITIONED_EVENT, reason)
         return _WHOLE
 
@@ -136,7 +149,11 @@ class Route:
 
 @dataclass(frozen=True)
 class JobRoutes:
-    """Every way into one job, and what its condition asks of them."""
+    """Every way into one job, and what its condition asks of them.
+
+    An event that one asset brings by two ways, directly and through an alias, counts for both (B060). The properties
+    raise DefinitionError for a condition with too many ways to be satisfied.
+    """
 
     job: Job
 
