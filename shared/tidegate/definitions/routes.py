@@ -14,7 +14,7 @@ from tidegate.core.conditions import Leaf
 from tidegate.core.errors import FanOutExceededError, InvalidPartitionKeyError, NotAMemberError
 from tidegate.core.instants import from_us, to_us
 from tidegate.core.keys import validate_key
-from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement
+from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement, RollupMapper
 from tidegate.core.timetables import AssetTriggeredTimetable, PartitionedAssetTimetable
 from tidegate.definitions.job import Job
 
@@ -110,6 +110,18 @@ class Route:
             producer=producer,
         )
         return None if reason is None else Note(AuditKind.CROSS_TEAM, reason)
+
+    def members(self, downstream_key: str) -> tuple[str, ...]:
+        """The members of a round by name: the keys that a rollup waits for, else the asset itself.
+
+        Nothing for a key that the mapper cannot read, which a former definition made.
+        """
+        if not isinstance(self.mapper, RollupMapper):
+            return (label(self.leaf),)
+        try:
+            return self.mapper.to_upstream(downstream_key)
+        except Exception:  # a window of the user's may raise anything
+            return ()
 
     def _take_whole(self, key: str | None) -> Taken:
         if key is not None and isinstance(self.job.schedule, AssetTriggeredTimetable):
