@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from tests.unit.test_sdk_run import command
 from tidegate.cli.app import app

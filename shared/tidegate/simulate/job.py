@@ -72,10 +72,9 @@ class SimulatedJob:
                 runs += self._count(route.index, target, taken.carried, event)
         return self._released(runs)
 
-    def start(self, info: DagRunInfo) -> list[Run]:
-        """The run of a tick; none while the job is paused."""
-        run = Run(self.job.id, info.partition_key, info.partition_date, "schedule", info=info)
-        return [] if self.paused else [run]
+    def start(self, info: DagRunInfo) -> Run:
+        """The run of a tick."""
+        return Run(self.job.id, info.partition_key, info.partition_date, "schedule", info=info)
 
     def pause(self, paused: bool) -> list[Run]:
         """Pause or resume; resuming lets the held runs go."""

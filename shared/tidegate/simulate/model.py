@@ -94,7 +94,7 @@ class Simulation:
         job = self._jobs[job_id]
         was_paused = job.paused
         runs = self._sent(job.pause(paused))
-        return runs + self._switched_on(job) if was_paused and not paused else runs
+        return runs + self._switched_on(job) if was_paused is not paused else runs
 
     def event(
         self,
@@ -182,12 +182,15 @@ class Simulation:
             stands = following is not None and following.run_after <= info.run_after
             self._due[job_id] = None if stands and info.partition_key is None else following
             self._note_shift(job.job, info)
-            runs += self._sent(job.start(info))
+            runs += self._sent([job.start(info)])
         self.now = max(self.now, to)
         return runs
 
     def _switched_on(self, there: SimulatedJob) -> list[Run]:
-        """Let time start the runs of a job that is defined or resumed (rule D10), also one that is due now."""
+        """Let time start the runs of a job that is defined or resumed (rule D10), also one that is due now.
+
+        While it is paused, time starts none.
+        """
         job, last = there.job, self._last.get(there.job.id)
         self._due[job.id] = None
         if there.paused or job.schedule is None or not job.schedule.can_be_scheduled:
