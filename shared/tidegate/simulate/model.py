@@ -229,7 +229,7 @@ class Simulation:
         """The runs that an event leads to at once, after ingest's checks."""
         identity = (event.source, event.id)
         first = self._seen.get(identity)
-        if first is not None and first > event.at - HORIZON_MS:
+        if first is not None and first >= event.at - HORIZON_MS:
             reason = f"event {event.id!r} of {event.source!r} was received before"
             self._note_event(AuditKind.DUPLICATE_EVENT, reason, event)
             return []
