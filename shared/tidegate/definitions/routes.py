@@ -14,14 +14,14 @@ from tidegate.core.conditions import Leaf
 from tidegate.core.errors import FanOutExceededError, InvalidPartitionKeyError, NotAMemberError
 from tidegate.core.instants import from_us, to_us
 from tidegate.core.keys import validate_key
-from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement
+from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement, RollupMapper
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions.job import Job
 
 UNPARTITIONED: Final = ""
 """The one downstream key of a job without partitions; no event can have it."""
 
-_CACHED: Final = 65_536
+_REMEMBERED: Final = 65_536
 """Keys and targets that one route remembers; a key that fans out takes the room of all its targets."""
 
 
@@ -64,8 +64,10 @@ class Route:
     """The asset's place in the job's condition."""
     leaf: Leaf
     mapper: PartitionMapper
-    _cache: dict[str, tuple[Target, ...]] = field(default_factory=dict)
-    _cached: int = 0
+    _known: dict[str, Taken] = field(default_factory=dict)
+    _size: int = 0
+    _without_date: "tuple[int | None, str] | None" = None
+    """What the mapper carries of no date."""
 
     def take(self, key: str | None, date: int | None) -> Taken:
         """Where an event with this partition key and date (microseconds since 1970) counts.
@@ -78,8 +80,21 @@ class Route:
         if key is None:
             reason = f"the event has no partition_key, which job {self.job.id!r} is scheduled on"
             return _refused(AuditKind.NO_PARTITION_KEY, reason)
+        taken = self._known.get(key) or self._look_up(key)
+        if date is None:
+            carried, problem = self._without_date = self._without_date or self._carried(None)
+        else:
+            carried, problem = self._carried(date)
+        if not taken.targets or (carried is None and not problem):
+            return taken
+        if problem:  # whatever the keys say: a hook that raises costs the run its date
+            return _dated(tuple(target._replace(problem=problem) for target in taken.targets))
+        return taken._replace(carried=carried)
+
+    def _look_up(self, key: str) -> Taken:
+        """What a key gives apart from the producer's date; remembered where it counts, since keys repeat."""
         try:
-            targets = self.targets(key)
+            taken = _dated(tuple(self._target(placement) for placement in self.mapper.placements(key)))
         except FanOutExceededError as error:
             details = {"cap": error.cap, "source": error.source, "wanted": error.wanted}
             return _refused(AuditKind.FAN_OUT_EXCEEDED, str(error), details)
@@ -89,24 +104,12 @@ class Route:
             return _refused(AuditKind.MAPPING_FAILED, str(error))
         except Exception as error:  # a mapper of the user's: whatever it raises concerns only this job
             return _refused(AuditKind.MAPPING_FAILED, _raised(self.mapper, "placements", error))
-        carried, problem = self._carried(date)
-        if problem:  # whatever the keys say: a hook that raises costs the run its date
-            targets = tuple(target._replace(problem=problem) for target in targets)
-        if not (problems := dict.fromkeys(target.problem for target in targets if target.problem)):
-            return Taken(targets, carried)
-        reason = "; ".join(problems) + "; the event counts without a date"
-        return Taken(targets, carried, (Note(AuditKind.PARTITION_DATE_FAILED, reason),))
-
-    def targets(self, key: str) -> tuple[Target, ...]:
-        """Where `key` counts; remembered, since keys repeat. Raises whatever the mapper raises."""
-        if (known := self._cache.get(key)) is None:
-            known = tuple(self._target(placement) for placement in self.mapper.placements(key))
-            self._cached += 1 + len(known)
-            if self._cached > _CACHED:
-                self._cache.clear()
-                self._cached = 1 + len(known)
-            self._cache[key] = known
-        return known
+        self._size += 1 + len(taken.targets)
+        if self._size > _REMEMBERED:
+            self._known.clear()
+            self._size = 1 + len(taken.targets)
+        self._known[key] = taken
+        return taken
 
     def refusal(self, team: str | None, producer: AssetAccessControl | None) -> Note | None:
         """Why an event of `team` must not reach the job (B069), None where it may.
@@ -121,6 +124,18 @@ class Route:
             producer=producer,
         )
         return None if reason is None else Note(AuditKind.CROSS_TEAM, reason)
+
+    def members(self, downstream_key: str) -> tuple[str, ...]:
+        """The members of a round by name: the keys that a rollup waits for, else the asset itself.
+
+        Nothing for a key that the mapper cannot read, which a former definition made.
+        """
+        if not isinstance(self.mapper, RollupMapper):
+            return (label(self.leaf),)
+        try:
+            return self.mapper.to_upstream(downstream_key)
+        except Exception:  # a window of the user's may raise anything
+            return ()
 
     def _take_whole(self, key: str | None) -> Taken:
         if key is not None:
@@ -198,6 +213,14 @@ class JobRoutes:
 def label(leaf: Leaf) -> str:
     """The name or URI by which a condition names an asset."""
     return str(getattr(leaf, "name", None) or getattr(leaf, "uri", leaf))
+
+
+def _dated(targets: tuple[Target, ...]) -> Taken:
+    """Where an event counts, with a note where a date is missing that should be there."""
+    if not (problems := dict.fromkeys(target.problem for target in targets if target.problem)):
+        return Taken(targets)
+    reason = "; ".join(problems) + "; the event counts without a date"
+    return Taken(targets, notes=(Note(AuditKind.PARTITION_DATE_FAILED, reason),))
 
 
 def _refused(kind: AuditKind, reason: str, details: Mapping[str, Any] | None = None) -> Taken:
