@@ -59,8 +59,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "shared", ROOT / "services")))}
+
+
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, env=environment()
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -70,10 +76,7 @@ def up(python: Path, folder: Path) -> Iterator[str]:
     """`tidegate up` in the plugin's environment; gives the address of its Kafka, once it is ready."""
     command = [str(python), "-m", "tidegate.cli", "up", "--data", str(folder), "--apply", str(DEFINITIONS)]
     command += ["--kafka-port", "0", "--redis-port", "0"]
-    path = os.pathsep.join(map(str, (ROOT / "shared", ROOT / "services")))
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             assert process.stdout is not None
             said = []
@@ -116,3 +119,15 @@ async def test_a_plugin_in_a_wheel_is_used_by_every_service(python: Path, tmp_pa
             ("not-a-member", "2026-05-25"),
         ]
     assert json.loads((tmp_path / "broker" / "ports.json").read_text(encoding="utf-8"))["pid"]
+
+
+def test_a_plugin_in_a_wheel_is_used_by_simulations(python: Path, tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"now": "2026-03-10T00:00:00Z"}\n', encoding="utf-8")
+    command = [str(python), "-m", "tidegate.cli", "simulate", str(PLUGIN / "workdays.py"), str(events)]
+    runs = [
+        json.loads(line)["run"] for line in _run([*command, "--now", "2026-03-06T00:00:00Z"]).splitlines()
+    ]
+    # 6 March 2026 is a Friday: its run starts on Saturday, that of Monday on Tuesday.
+    starts = [(run["job"], run["data_interval"][0]) for run in runs]
+    assert starts == [("report", "2026-03-06T00:00:00Z"), ("report", "2026-03-09T00:00:00Z")]
