@@ -31,9 +31,11 @@ def simulate(*arguments: str | Path, events: str | None = None) -> Result:
     return CliRunner().invoke(app, ["simulate", *map(str, arguments)], input=events)
 
 
-def process(*arguments: str | Path, events: str | None = None) -> subprocess.CompletedProcess[str]:
+def process(
+    *arguments: str | Path, events: str | None = None, path: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     """The command as users run it."""
-    paths = os.pathsep.join([str(ROOT / "shared"), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(ROOT / "shared"), str(path), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-m", "tidegate.cli", "simulate", *map(str, arguments)],
         input=events,
@@ -166,6 +168,46 @@ def test_the_cap_is_named_with_its_owner_and_what_was_wanted() -> None:
     kind, fields = lines(result.stdout)[0]
     assert (kind, fields["details"]) == ("audit", {"cap": 7, "source": "max_downstream_keys", "wanted": 31})
     assert fields["message"].startswith("partition fan-out exceeded")
+
+
+def test_a_partial_run_says_how_full_it_was_and_what_it_lacks() -> None:
+    result = simulate(
+        SCHEDULES / "segments.py", "-", events='{"asset": "regional_sales", "partition_key": "eu"}'
+    )
+    kinds = [(kind, fields["assets"]) for kind, fields in lines(result.stdout)]
+    assert kinds[1] == ("pending", [
+        {"asset": "regional_sales", "arrived": 1, "expected": 3, "needed": 2, "missing": ["us", "apac"]}
+    ])  # fmt: skip
+    result = simulate(SCHEDULES / "segments.py", SCHEDULES / "segments.jsonl")
+    run = lines(result.stdout)[0][1]
+    assert run["windows"] == [{"asset": "regional_sales", "arrived": 2, "expected": 3}]
+    assert run["missing"] == ["apac"]
+    assert (run["run_id"], run["completed_by"], run["generation"]) == ("run-1", "eu", 1)
+
+
+def test_types_of_plugins_are_known(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from tidegate import PartitionMapper\n"
+        "@dataclass(frozen=True)\n"
+        "class FirstLetter(PartitionMapper):\n"
+        "    def to_downstream(self, key):\n"
+        "        return key[0]\n"
+    )
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[tidegate.mappers]\nletter = theirs:FirstLetter\nnone = theirs:Missing\n"
+    )
+    file = tmp_path / "definitions.yaml"
+    file.write_text(
+        "type: Job\nid: job\nschedule: {type: PartitionedAssetTimetable, assets: {type: Asset, name: a},"
+        " default_partition_mapper: {type: FirstLetter}}\n"
+    )
+    found = process(file, "-", events=GOOD.replace('"k"', '"xyz"'), path=tmp_path)
+    assert (found.returncode, [row[2] for row in shown(found.stdout)]) == (0, ["x"])
+    assert "warning: plugin tidegate.mappers:none = theirs:Missing: AttributeError" in found.stderr
 
 
 def test_a_chain_runs_at_each_hop_with_the_event_of_the_hop_before() -> None:

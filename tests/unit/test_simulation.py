@@ -12,6 +12,7 @@ from tidegate import (
     Asset,
     AssetAccessControl,
     AssetAlias,
+    AssetOrTimeSchedule,
     CronDataIntervalTimetable,
     CronPartitionTimetable,
     DataInterval,
@@ -345,14 +346,16 @@ def test_a_run_updates_its_outlets_with_its_own_key_date_and_team() -> None:
 
 
 def test_what_a_run_decides_itself_is_not_guessed() -> None:
+    runtime = AssetOrTimeSchedule(timetable=PartitionedAtRuntime(), assets=Asset("c"))
     simulation = Simulation(
         [
-            Job("runtime", PartitionedAtRuntime(), outlets=[Asset("b")]),
+            Job("runtime", runtime, outlets=[Asset("b")]),
             Job("aliased", PartitionedAssetTimetable(Asset("a")), outlets=[AssetAlias("out")]),
             job(Asset("b") | AssetAlias("out")),
         ]
     )
     assert [run.job for run in simulation.event("a", "k")] == ["aliased"]
+    assert [run.job for run in simulation.event("c")] == ["runtime"]
     assert simulation.audit == []
 
 
