@@ -7,8 +7,9 @@ from typing import Any
 from tidegate.core.mappers import RollupMapper
 from tidegate.definitions.asset import Asset
 from tidegate.definitions.job import Job
+from tidegate.definitions.progress import WindowCount
 from tidegate.definitions.routes import JobRoutes, label
-from tidegate.simulate.event import AssetEvent, Audit, Happened, PendingRound, Run, WindowCount
+from tidegate.simulate.event import AssetEvent, Audit, Happened, PendingRound, Run
 from tidegate.simulate.model import Simulation
 
 Line = dict[str, dict[str, Any]]
