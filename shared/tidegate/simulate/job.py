@@ -162,13 +162,7 @@ class SimulatedJob:
         contributed = [date for each in members for date in key.dates.get(each.identity, ())]
         resolved = resolve_partition_date(contributed)
         if resolved.conflict:
-            dates = ", ".join(at.isoformat() for at in resolved.conflict)
-            self._note(
-                AuditKind.PARTITION_DATE_CONFLICT,
-                f"the run has no partition date: its events give {dates}",
-                last,
-                name,
-            )
+            self._note(AuditKind.PARTITION_DATE_CONFLICT, resolved.message, last, name)
         return Run(
             self.job.id,
             None if name == UNPARTITIONED else name,
@@ -228,18 +222,17 @@ class SimulatedJob:
         details: Mapping[str, Any] | None = None,
     ) -> None:
         partition_key = (event.key if key is None else key) or None
-        asset, job = event.asset.name, self.job.id
         self._audit(
             Audit(
                 kind,
                 message,
-                job,
-                asset,
-                partition_key,
-                event.id,
-                replaced,
-                event.source,
-                dict(details or {}),
+                job=self.job.id,
+                asset=event.asset.name,
+                partition_key=partition_key,
+                event_id=event.id,
+                replaced_event_id=replaced,
+                event_source=event.source,
+                details=dict(details or {}),
             )
         )
 
