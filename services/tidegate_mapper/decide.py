@@ -8,7 +8,6 @@ from tidegate.contracts.accepted import AcceptedEvent
 from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.core.conditions import Leaf
-from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef
 from tidegate.definitions.routes import JobRoutes, Note, Route, Target
 from tidegate.definitions.uris import without_credentials
@@ -55,8 +54,6 @@ def plan(
         by_uri.setdefault(asset.uri, []).append(name)
     for defined in sorted(jobs, key=lambda each: each.job.id):
         job = JobRoutes(defined.job)
-        schedule = defined.job.schedule
-        policy = schedule.rerun_policy if isinstance(schedule, PartitionedAssetTimetable) else None
         ref = JobRef(
             id=defined.job.id,
             incarnation=defined.incarnation,
@@ -64,7 +61,7 @@ def plan(
             rollups=job.rollups,
             assets=job.labels,
             clauses=job.clauses,
-            rerun_policy=None if policy is None else policy.value,
+            rerun_policy=job.rerun_policy,
         )
         for route in job.routes:
             way = Way(ref, route)

@@ -320,8 +320,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
         kind=AuditKind.PARTITION_DATE_CONFLICT,
         service=SERVICE,
         at=payload["at"],
-        message="the run has no partition date: its events give "
-        + ", ".join(date.isoformat() for date in resolved.conflict),
+        message=resolved.message,
         job=job.id,
         partition_key=key or None,
     )

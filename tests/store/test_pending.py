@@ -1,6 +1,9 @@
 """What is still filling, as people are told, from what the rollup keeps in Redis."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord
@@ -15,15 +18,17 @@ from tidegate import (
     PartitionedAssetTimetable,
     RollupMapper,
     StartOfDayMapper,
+    Window,
 )
 from tidegate.contracts.contributions import Contribution, JobRef, MemberEvent
 from tidegate.contracts.definitions import DefinitionRecord
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.topics import DEFINITIONS
 from tidegate.core.plain import plain
+from tidegate.definitions.progress import WindowCount
 from tidegate.definitions.routes import UNPARTITIONED, JobRoutes
 from tidegate.runtime.definitions_view import DefinitionsView
-from tidegate.runtime.pending import PendingAsset, PendingRound, count_open, pending_rounds
+from tidegate.runtime.pending import PendingRound, count_open, pending_rounds
 from tidegate_rollup.decide import Entry
 from tidegate_rollup.store import RoundStore
 
@@ -80,9 +85,9 @@ async def test_a_job_without_partitions_has_one_round_without_a_key(redis: Redis
     (waiting,) = await found(redis, job)
     assert (waiting.key, waiting.opened_at.timestamp()) == (None, AT / 1000)
     assert waiting.assets == (
-        PendingAsset("a", 0, 1, 1, ("a",)),
-        PendingAsset("feed", 1, 1, 1, ()),
-        PendingAsset("s3://bucket/b", 0, 1, 1, ("s3://bucket/b",)),
+        WindowCount("a", 0, 1, 1, ("a",)),
+        WindowCount("feed", 1, 1, 1, ()),
+        WindowCount("s3://bucket/b", 0, 1, 1, ("s3://bucket/b",)),
     )
     await contribute(redis, Job("plain2", schedule=job.schedule), UNPARTITIONED, (1, 0, 1, 1))
     assert await found(redis, job) == (waiting,), "another job whose id begins alike is not this one"
@@ -105,6 +110,29 @@ async def test_a_window_says_which_members_it_lacks_beside_assets_by_other_names
     (waiting,) = await found(redis, job)
     assert waiting.key == "2010-03-10"
     assert waiting.assets == (
-        PendingAsset("hourly", 22, 24, 23, ("2010-03-10T03:00:00", "2010-03-10T23:00:00")),
-        PendingAsset("daily", 0, 1, 1, ("daily",)),
+        WindowCount("hourly", 22, 24, 23, ("2010-03-10T03:00:00", "2010-03-10T23:00:00")),
+        WindowCount("daily", 0, 1, 1, ("daily",)),
+    )
+
+
+@dataclass(frozen=True)
+class _DayBefore2030(Window):
+    """A window of the user's own whose code fails on some anchors."""
+
+    expected_decoded_type = datetime
+
+    def to_upstream(self, decoded_downstream: Any) -> Iterable[datetime]:
+        if decoded_downstream.year >= 2030:
+            raise KeyError(decoded_downstream.year)
+        return (decoded_downstream,)
+
+
+async def test_members_go_by_number_where_a_window_of_the_users_own_raises(redis: Redis) -> None:
+    rollup = RollupMapper(StartOfDayMapper(), _DayBefore2030())
+    job = Job("own", schedule=PartitionedAssetTimetable(Asset("a") & Asset("b"), rollup))
+    await contribute(redis, job, "2030-01-01", (0, 1, 3, 2))
+    (waiting,) = await found(redis, job)
+    assert waiting.assets == (
+        WindowCount("a", 1, 3, 2, ("member 0", "member 2")),
+        WindowCount("b", 0, 1, 1, ("b",)),
     )

@@ -20,6 +20,7 @@ from tidegate.core.timetables.partitioned_asset import MAX_ASSETS
 from tidegate.core.windows import DayWindow, SegmentWindow
 from tidegate.definitions import Asset, Definitions, Job, load_definitions
 from tidegate.definitions.load import check_together
+from tidegate.definitions.routes import JobRoutes
 
 ROLLUP = RollupMapper(StartOfDayMapper(), DayWindow())
 
@@ -113,9 +114,10 @@ def test_a_configured_asset_uses_its_own_mapper_and_every_other_the_default() ->
     schedule = PartitionedAssetTimetable(a & b, ROLLUP, {b: IdentityMapper()})
     assert schedule.mapper_for(a) == ROLLUP
     assert schedule.mapper_for(b) == IdentityMapper()
-    assert schedule.is_windowed
-    assert not PartitionedAssetTimetable(a & b).is_windowed
-    assert PartitionedAssetTimetable(a & b, partition_mapper_config={b: ROLLUP}).is_windowed
+    assert JobRoutes(Job("j", schedule)).rollups == (0,)
+    assert JobRoutes(Job("j", PartitionedAssetTimetable(a & b))).rollups == ()
+    other = PartitionedAssetTimetable(a & b, partition_mapper_config={b: ROLLUP})
+    assert JobRoutes(Job("j", other)).rollups == (1,)
 
 
 def test_a_mapper_for_an_asset_that_the_condition_does_not_name_is_refused() -> None:

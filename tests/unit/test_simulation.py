@@ -482,3 +482,19 @@ def test_a_refired_run_has_the_dates_of_all_its_events() -> None:
     assert (run.generation, run.partition_date) == (2, at("2026-03-10T00:00"))
     (run,) = simulation.event("b", "us", partition_date=at("2026-03-11T00:00"))
     assert (run.generation, run.partition_date, kinds(simulation)[-1]) == (3, None, "partition-date-conflict")
+
+
+def test_an_assets_producer_says_who_may_have_its_events_whoever_names_it_first() -> None:
+    """As the services have it: the job that updates the asset comes before those that wait for it (F22)."""
+    waits = job(Asset("a"), id="first", team="ops")
+    for consumer_teams, count in ((["sales"], 0), (["ops"], 1)):
+        told = Asset("a", access_control=AssetAccessControl(consumer_teams=consumer_teams))
+        simulation = Simulation([waits, Job("second", outlets=[told])], multi_team=True)
+        assert len(simulation.event("a", "k")) == count
+
+
+def test_of_assets_with_one_uri_the_first_by_name_has_the_event() -> None:
+    """As ingest has it, whatever the order of the definitions."""
+    first, second = Asset("a", uri="s3://bucket/x"), Asset("b", uri="s3://bucket/x")
+    simulation = Simulation([job(second, id="waits"), job(first, id="too")])
+    assert [run.job for run in simulation.event(asset_uri="s3://bucket/x", partition_key="k")] == ["too"]

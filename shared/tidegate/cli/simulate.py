@@ -12,7 +12,7 @@ import typer
 
 from tidegate.contracts.events import EVENT_TYPE, parse_event
 from tidegate.core.errors import DefinitionError, InvalidEventError, ScriptError
-from tidegate.definitions import Job, load_definitions, load_plugins
+from tidegate.definitions import Job, load_definitions
 from tidegate.simulate import START, EventFields, Player, Simulation
 from tidegate.simulate.report import Line, end_lines, happened_lines, warnings_of
 from tidegate.simulate.script import instant
@@ -58,8 +58,6 @@ def simulate(
     missing members, and {"held": ...} for runs of paused jobs. Warnings go to standard error.
     """
     start = START if now is None else instant(now, "--now")
-    for failure in load_plugins():
-        typer.echo(f"warning: plugin {failure.source}: {failure.reason}", err=True)
     loaded = load_definitions(definitions, refuse_singly=True)
     for refused in loaded.refused:
         typer.echo(f"refused: {refused.id}: {refused.reason}", err=True)

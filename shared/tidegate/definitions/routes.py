@@ -15,6 +15,7 @@ from tidegate.core.errors import FanOutExceededError, InvalidPartitionKeyError, 
 from tidegate.core.instants import from_us, to_us
 from tidegate.core.keys import validate_key
 from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement, RollupMapper
+from tidegate.core.rounds import RerunPolicy
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions.job import Job
 
@@ -137,6 +138,10 @@ class Route:
         except Exception:  # a window of the user's may raise anything
             return ()
 
+    def needed(self, size: int) -> int:
+        """How many members of a window of `size` let a round fire."""
+        return self.mapper.wait_policy.needed(size) if isinstance(self.mapper, RollupMapper) else size
+
     def _take_whole(self, key: str | None) -> Taken:
         if key is not None:
             reason = (
@@ -198,6 +203,12 @@ class JobRoutes:
     def rollups(self) -> tuple[int, ...]:
         """Indexes of the assets that wait in a rollup."""
         return tuple(route.index for route in self.routes if route.mapper.is_rollup)
+
+    @property
+    def rerun_policy(self) -> RerunPolicy | None:
+        """What the schedule says of events whose round has fired; None for the default of each key."""
+        schedule = self.job.schedule
+        return schedule.rerun_policy if isinstance(schedule, PartitionedAssetTimetable) else None
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -20,10 +20,10 @@ from tidegate.core.timetables import (
     Timetable,
 )
 from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef, Definitions, Job
+from tidegate.definitions.known import assets_of
 from tidegate.definitions.load import FILE_MODULE, check_together
 from tidegate.definitions.routes import JobRoutes, label
 from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions_log
-from tidegate.runtime.definitions_view import assets_of
 from tidegate.runtime.installing import create_and_wait, replication_of
 from tidegate.runtime.topic_admin import admin_client, check_topics
 

@@ -1,12 +1,12 @@
 """Functions declared with `@asset`, as a worker calls them."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from tidegate.definitions.asset import Asset
 from tidegate.definitions.decorators import AssetDefinition, MultiAssetDefinition
-from tidegate.definitions.job import Job
+from tidegate.definitions.known import known_assets
 from tidegate.sdk.execute import Function
 from tidegate.sdk.run import Run
 
@@ -25,6 +25,8 @@ def function_of(definition: AssetDefinition | MultiAssetDefinition, declared: It
         if each.default is inspect.Parameter.empty
     ]
 
+    own = known_assets({}, [definition.job])
+
     def value(name: str, run: Run) -> Any:
         if name == "self":
             return definition
@@ -32,8 +34,7 @@ def function_of(definition: AssetDefinition | MultiAssetDefinition, declared: It
             return run.context()
         if name == "outlet_events":
             return run.outlet_events
-        known = (*_assets_of(definition.job), *declared)
-        return next((asset for asset in known if asset.name == name), None) or Asset(name)
+        return own.get(name) or next((asset for asset in declared if asset.name == name), None) or Asset(name)
 
     def call(run: Run) -> object:
         positional = [value(each.name, run) for each in parameters if each.kind is not each.KEYWORD_ONLY]
@@ -41,9 +42,3 @@ def function_of(definition: AssetDefinition | MultiAssetDefinition, declared: It
         return function(*positional, **named)
 
     return call
-
-
-def _assets_of(job: Job) -> Iterator[Asset]:
-    condition = job.schedule.asset_condition if job.schedule is not None else None
-    leaves = (*job.outlets, *job.inlets, *(condition.leaves() if condition is not None else ()))
-    return (leaf for leaf in leaves if isinstance(leaf, Asset))

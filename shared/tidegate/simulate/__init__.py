@@ -1,6 +1,7 @@
 """The whole of Tidegate in memory, for trying out definitions: the same core as the services, and no broker."""
 
-from tidegate.simulate.event import Audit, Happened, PendingRound, Run, WindowCount
+from tidegate.definitions.progress import WindowCount
+from tidegate.simulate.event import Audit, Happened, PendingRound, Run
 from tidegate.simulate.model import START, Simulation
 from tidegate.simulate.script import EventFields, Player
 

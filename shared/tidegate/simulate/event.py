@@ -9,6 +9,7 @@ from tidegate.core.audit import AuditKind
 from tidegate.core.rounds import Event
 from tidegate.core.timetables import DagRunInfo
 from tidegate.definitions.asset import Asset, AssetAlias
+from tidegate.definitions.progress import WindowCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +49,6 @@ class Audit:
     """The older event whose place `event_id` took."""
     event_source: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowCount:
-    """How full one asset's part of a round is."""
-
-    asset: str
-    """As the condition names it."""
-    arrived: int
-    expected: int
-    needed: int
-    """How many members the wait policy asks for."""
-    missing: tuple[str, ...]
-    """Members that are not in, by name, in window order."""
 
 
 @dataclass(frozen=True, slots=True)

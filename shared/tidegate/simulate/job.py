@@ -9,13 +9,13 @@ from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Leaf
 from tidegate.core.dates import ContributedDate, ResolvedDate, resolve_partition_date
 from tidegate.core.instants import from_us, to_us
-from tidegate.core.mappers import RollupMapper
 from tidegate.core.plain import plain
 from tidegate.core.rounds import Arrival, Firing, Round, Rules, fold
-from tidegate.core.timetables import DagRunInfo, PartitionedAssetTimetable
+from tidegate.core.timetables import DagRunInfo
 from tidegate.definitions.job import Job
-from tidegate.definitions.routes import UNPARTITIONED, JobRoutes, Route, Target, label
-from tidegate.simulate.event import AssetEvent, Audit, PendingRound, Run, WindowCount
+from tidegate.definitions.progress import WindowCount, window_count
+from tidegate.definitions.routes import UNPARTITIONED, JobRoutes, Target, label
+from tidegate.simulate.event import AssetEvent, Audit, PendingRound, Run
 
 
 @dataclass(slots=True)
@@ -52,9 +52,8 @@ class SimulatedJob:
 
     @property
     def rules(self) -> Rules:
-        schedule = self.job.schedule
-        policy = schedule.rerun_policy if isinstance(schedule, PartitionedAssetTimetable) else None
-        return Rules(self.routes.clauses, frozenset(self.routes.rollups), rerun_policy=policy)
+        routes = self.routes
+        return Rules(routes.clauses, frozenset(routes.rollups), rerun_policy=routes.rerun_policy)
 
     def take(self, event: AssetEvent, *, multi_team: bool = False) -> list[Run]:
         """The runs that an event leads to at once; those of a paused job are held."""
@@ -163,13 +162,7 @@ class SimulatedJob:
         contributed = [date for each in members for date in key.dates.get(each.identity, ())]
         resolved = resolve_partition_date(contributed)
         if resolved.conflict:
-            dates = ", ".join(at.isoformat() for at in resolved.conflict)
-            self._note(
-                AuditKind.PARTITION_DATE_CONFLICT,
-                f"the run has no partition date: its events give {dates}",
-                last,
-                name,
-            )
+            self._note(AuditKind.PARTITION_DATE_CONFLICT, resolved.message, last, name)
         return Run(
             self.job.id,
             None if name == UNPARTITIONED else name,
@@ -185,16 +178,16 @@ class SimulatedJob:
         self, name: str, members: Collection[tuple[int, int]], windows: Mapping[int, tuple[int, int]]
     ) -> tuple[WindowCount, ...]:
         """How full every asset's part of a round is."""
-        found = []
-        for route in self.routes.routes:
-            names = route.members(name)
-            present = {member for asset, member in members if asset == route.index}
-            size, needed = windows.get(route.index) or (len(names), _needed(route, len(names)))
-            if len(names) != size:  # a definition of former times, or a window that is never the same twice
-                names = tuple(f"member {member}" for member in range(size))
-            missing = tuple(each for member, each in enumerate(names) if member not in present)
-            found.append(WindowCount(label(route.leaf), len(present), size, needed, missing))
-        return tuple(found)
+        return tuple(
+            window_count(
+                label(route.leaf),
+                route,
+                name,
+                {member for asset, member in members if asset == route.index},
+                windows.get(route.index),
+            )
+            for route in self.routes.routes
+        )
 
     def _released(self, runs: list[Run]) -> list[Run]:
         if self.paused:
@@ -229,24 +222,19 @@ class SimulatedJob:
         details: Mapping[str, Any] | None = None,
     ) -> None:
         partition_key = (event.key if key is None else key) or None
-        asset, job = event.asset.name, self.job.id
         self._audit(
             Audit(
                 kind,
                 message,
-                job,
-                asset,
-                partition_key,
-                event.id,
-                replaced,
-                event.source,
-                dict(details or {}),
+                job=self.job.id,
+                asset=event.asset.name,
+                partition_key=partition_key,
+                event_id=event.id,
+                replaced_event_id=replaced,
+                event_source=event.source,
+                details=dict(details or {}),
             )
         )
-
-
-def _needed(route: Route, size: int) -> int:
-    return route.mapper.wait_policy.needed(size) if isinstance(route.mapper, RollupMapper) else size
 
 
 def _dates(target: Target, carried: int | None) -> tuple[ContributedDate, ...]:

@@ -13,6 +13,7 @@ from tidegate.core.timetables import DagRunInfo, TimeRestriction, next_run
 from tidegate.core.timetables.switching import run_when_switched_on
 from tidegate.definitions.asset import Asset, AssetAlias
 from tidegate.definitions.job import Job
+from tidegate.definitions.known import known_assets, outlets_of
 from tidegate.simulate.event import AssetEvent, Audit, Happened, PendingRound, Run
 from tidegate.simulate.job import SimulatedJob
 
@@ -53,7 +54,7 @@ class Simulation:
         self._due: dict[str, DagRunInfo | None] = {}
         self._declared: dict[str, Asset] = {}
         self._assets: dict[str, Asset] = {}
-        """Every asset that a definition names; one that is declared itself before one in a job."""
+        """Every asset that a definition names."""
         self._seen: dict[tuple[str, str], int] = {}
         self._ids = count(1)
         for job in jobs:
@@ -219,11 +220,7 @@ class Simulation:
     # ---- events ----
 
     def _name_assets(self) -> None:
-        self._assets = dict(self._declared)
-        for there in self._jobs.values():
-            for one in (*there.leaves, *there.job.inlets, *there.job.outlets):
-                if isinstance(one, Asset):
-                    self._assets.setdefault(one.name, one)
+        self._assets = known_assets(self._declared, self.jobs)
 
     def _take(self, event: AssetEvent) -> list[Run]:
         """The runs that an event leads to at once, after ingest's checks."""
@@ -247,7 +244,8 @@ class Simulation:
             return self._assets[asset]
         if asset is None and uri is not None:
             wanted = Asset(uri=uri)
-            return next((one for one in self._assets.values() if one.uri == wanted.uri), wanted)
+            named = sorted(name for name, one in self._assets.items() if one.uri == wanted.uri)
+            return self._assets[named[0]] if named else wanted
         return Asset(asset, uri)
 
     def _note_event(self, kind: AuditKind, reason: str, event: AssetEvent) -> None:
@@ -284,7 +282,7 @@ class Simulation:
     def _outlet_events(self, run: Run) -> list[AssetEvent]:
         """What a run says when it succeeds."""
         job = self._jobs[run.job].job if run.job in self._jobs else None
-        outlets = [one for one in job.outlets if isinstance(one, Asset)] if job is not None else []
+        outlets = outlets_of(job) if job is not None else []
         if job is None or not outlets or not self._run_outlets or _decides_keys_itself(job):
             return []
         chain = run.completed_by.chain if run.completed_by is not None else ()

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.core.mappers import RollupMapper
-from tidegate.definitions.asset import Asset
 from tidegate.definitions.job import Job
+from tidegate.definitions.known import outlets_of
+from tidegate.definitions.progress import WindowCount
 from tidegate.definitions.routes import JobRoutes, label
-from tidegate.simulate.event import AssetEvent, Audit, Happened, PendingRound, Run, WindowCount
+from tidegate.simulate.event import AssetEvent, Audit, Happened, PendingRound, Run
 from tidegate.simulate.model import Simulation
 
 Line = dict[str, dict[str, Any]]
@@ -39,8 +40,7 @@ def warnings_of(job: Job, *, run_outlets: bool = True) -> Iterator[str]:
             yield f"{where}: {warning}"
         if isinstance(route.mapper, RollupMapper) and route.mapper.wait_policy.deadline is not None:
             yield f"{where}: its deadline is not simulated, so that its windows wait until they are complete"
-    outlets = any(isinstance(one, Asset) for one in job.outlets)
-    if run_outlets and outlets and job.schedule is not None and job.schedule.partitioned_at_runtime:
+    if run_outlets and outlets_of(job) and job.schedule is not None and job.schedule.partitioned_at_runtime:
         yield (
             f"job {job.id!r} decides its partition keys when it runs: its outlets are not updated; give their events"
             " among the others"

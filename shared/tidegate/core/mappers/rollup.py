@@ -62,7 +62,7 @@ class RollupMapper(PartitionMapper):
         return TextMembership(mapper, window)
 
     def to_downstream(self, key: str) -> str | tuple[str, ...]:
-        """The downstream key; several where windows overlap."""
+        """The downstream key, in the form of the window's own period (rule D22); several where windows overlap."""
         keys = self._membership.downstream_keys(key)
         return keys[0] if len(keys) == 1 else keys
 
@@ -90,11 +90,6 @@ class RollupMapper(PartitionMapper):
     def carry_partition_date(self, source_partition_date: datetime | None) -> datetime | None:
         """What the upstream mapper carries: a date where the key stays as it is (rule F15)."""
         return self.upstream_mapper.carry_partition_date(source_partition_date)
-
-    @property
-    def period_mapper(self) -> PartitionMapper:
-        """Names downstream keys: the mapper of the window's period (rule D22)."""
-        return self._membership.namer
 
     @property
     def merges_repeated_hours(self) -> bool:

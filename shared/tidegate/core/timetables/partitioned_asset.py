@@ -79,11 +79,6 @@ class PartitionedAssetTimetable(BuiltInTimetable):
         """The distinct assets; an asset's place here is its index in contributions."""
         return self.assets.clauses()[0]
 
-    @cached_property
-    def clauses(self) -> tuple[tuple[int, ...], ...]:
-        """The sets of asset indexes that let a round fire."""
-        return self.assets.clauses()[1]
-
     def mapper_for(self, leaf: Condition) -> PartitionMapper:
         """The mapper of an asset, which the configuration may name by other means than the condition does (F25)."""
         config = self.partition_mapper_config
@@ -93,11 +88,6 @@ class PartitionedAssetTimetable(BuiltInTimetable):
             return config[leaf]
         named = next((one for one in config if one.same_asset(leaf)), None)
         return self.default_partition_mapper if named is None else config[named]
-
-    @cached_property
-    def is_windowed(self) -> bool:
-        """Whether any asset waits in a rollup: then every asset is a member of the round (rule D23)."""
-        return any(self.mapper_for(leaf).is_rollup for leaf in self.assets_in_order)
 
     def resolve_partition_date(self, key: str | None) -> datetime | None:
         """The date that the assets' mappers agree on for a key that a person gives, None where they read none.
