@@ -83,7 +83,7 @@ class FanOutMapper(PartitionMapper):
         if isinstance(mapper, TemporalMapper):
             try:
                 return tuple(
-                    dict.fromkeys(self._named(self._members(mapper, mapper.to_partition_date(key)), mapper))
+                    dict.fromkeys(self._named(self._members(mapper, mapper.start_of(key)), mapper))
                 )
             except OverflowError as error:
                 raise mapper.out_of_range(key) from error
