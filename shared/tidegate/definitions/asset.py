@@ -1,5 +1,6 @@
 """Assets: what producers update and schedules wait for, and the ways to name them."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class Asset(Leaf):
             )
         if extra is not None and not isinstance(extra, Mapping):
             raise DefinitionTypeError(f"Asset.extra must be a dict of JSON data, not {extra!r:.100}")
+        _check_json(extra)
         if access_control is not None:
             expect(access_control, AssetAccessControl, "Asset.access_control")
         values = {
@@ -142,6 +144,13 @@ class AssetAlias(Leaf):
     def __post_init__(self) -> None:
         checked_name(self.name, "AssetAlias.name")
         checked_name(self.group, "AssetAlias.group")
+
+
+def _check_json(extra: Mapping[str, Any] | None) -> None:
+    try:
+        json.dumps(dict(extra or {}), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DefinitionError(f"Asset.extra must be a dict of JSON data: {error}") from error
 
 
 def checked_name(name: object, field_name: str) -> str:

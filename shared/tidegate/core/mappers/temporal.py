@@ -43,7 +43,8 @@ class TemporalMapper(PartitionMapper, is_base=True):
         super().__post_init__()
         object.__setattr__(self, "timezone", zone_name(self.timezone))
         zone_named(self.timezone)
-        object.__setattr__(self, "output_format", self.output_format or "")
+        if self.output_format is None:  # as Airflow has it
+            object.__setattr__(self, "output_format", "")
         for name in ("input_format", "output_format"):
             if not isinstance(value := getattr(self, name), str):
                 raise DefinitionTypeError(
