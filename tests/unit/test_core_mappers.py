@@ -15,6 +15,8 @@ from tidegate.core.mappers import (
     StartOfDayMapper,
     StartOfHourMapper,
     StartOfMonthMapper,
+    StartOfQuarterMapper,
+    StartOfYearMapper,
     TemporalMapper,
 )
 from tidegate.core.mappers.base import Placement
@@ -160,6 +162,26 @@ def test_a_key_of_the_mappers_own_is_read_in_its_own_form_first() -> None:
     rolled = RollupMapper(american, DayWindow())
     assert rolled.to_partition_date("02/01/2026") == first_of_february
     assert rolled.to_upstream("02/01/2026")[0] == "2026-02-01T00"
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "key"),
+    [
+        (
+            StartOfYearMapper,
+            "2025-03-10",
+            "2025-W01",
+        ),  # Wednesday 2025-01-01, whose week begins on 2024-12-30
+        (StartOfQuarterMapper, "2022-03-10", "2021-W52"),  # Saturday 2022-01-01
+        (StartOfQuarterMapper, "2011-12-31", "2011-W39"),  # Saturday 2011-10-01
+        (StartOfMonthMapper, "2026-05-31", "2026-W18"),  # Friday 2026-05-01
+    ],
+)
+def test_a_period_named_by_its_first_week_is_that_period(kind: Kind, at: str, key: str) -> None:
+    mapper = kind(output_format="%G-W%V")
+    start = StartOfDayMapper().to_partition_date(at)
+    assert mapper.to_downstream(at) == key
+    assert mapper.to_partition_date(key) == mapper.period.floor(start, mapper.zone)
 
 
 def test_an_own_form_that_looks_like_an_iso_date_is_none() -> None:

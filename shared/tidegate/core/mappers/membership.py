@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
@@ -10,7 +11,7 @@ from zoneinfo import ZoneInfo
 from tidegate.core.errors import NotAMemberError
 from tidegate.core.mappers.base import PartitionMapper
 from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
-from tidegate.core.periods import DAY, HOUR
+from tidegate.core.periods import DAY, PERIODS
 from tidegate.core.windows.base import CalendarWindow, Window
 from tidegate.core.zones import instant, local
 
@@ -111,11 +112,14 @@ class CalendarMembership(Membership):
         return tuple(at for at in members if _first_of_its_name(at, zone) == at)
 
     def _mapper_at(self, period: str) -> TemporalMapper:
-        """The mapper that names the starts of a period; minutes, which have none, are named as producers do."""
-        if self._mapper.period.name == period or period not in MAPPER_OF_PERIOD:
+        """A mapper that names the starts of a period; minutes have none of their own."""
+        if self._mapper.period.name == period:
             return self._mapper
+        is_part_of_day = PERIODS[period].rank < DAY.rank
+        offset = "%z" if is_part_of_day and not self.merges_repeated_hours else ""
+        if period not in MAPPER_OF_PERIOD:
+            return replace(self._mapper, output_format="%Y-%m-%dT%H:%M" + offset)
         kind = MAPPER_OF_PERIOD[period]
-        offset = "%z" if kind.period is HOUR and not self.merges_repeated_hours else ""
         return kind(
             timezone=self._mapper.timezone,
             input_format=self._mapper.input_format,

@@ -64,7 +64,15 @@ class TemporalMapper(PartitionMapper, is_base=True):
 
     def to_partition_date(self, downstream_key: str) -> datetime:
         """The first instant of the period that the key names, in UTC."""
-        return self._start(downstream_key, self.decode(downstream_key, is_own=True))
+        start = self._start(downstream_key, self.decode(downstream_key, is_own=True))
+        if not self.output_format or self.period.rank <= WEEK.rank or self.encode(start) == downstream_key:
+            return start
+        # A longer period that is named by its first week may begin after that week did: 2025-W01 on 2024-12-30.
+        try:
+            after = self.period.next(start, self.zone)
+        except (OverflowError, ValueError):
+            return start
+        return after if self.encode(after) == downstream_key else start
 
     def decode(self, key: str, *, is_own: bool = False) -> datetime:
         """The instant that a key names: `input_format`, the mapper's own form, or the ISO forms of D1.
