@@ -66,6 +66,38 @@ def only_note(taken: Taken) -> Note:
 # Ways of naming
 
 
+class Babbling(IdentityMapper):
+    """Says what no message can carry."""
+
+    def to_downstream(self, key: str) -> str:
+        if key == "half":
+            return "\ud800"
+        raise {"long": ValueError("x" * 100_000), "torn": ValueError("\udfff"), "mute": Mute()}[key]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("half", "half a character"),
+        ("long", "raised ValueError: " + "x" * 1000),
+        ("torn", "raised ValueError: \\udfff"),
+        ("mute", "raised Mute: (its text cannot be had)"),
+    ],
+)
+def test_what_a_mapper_gives_and_says_can_always_be_audited(key: str, said: str) -> None:
+    schedule = PartitionedAssetTimetable(Asset("a"), default_partition_mapper=Babbling())
+    (route,) = JobRoutes(Job("j", schedule)).routes
+    (note,) = route.take(key, None).notes
+    assert note.kind is AuditKind.MAPPING_FAILED
+    assert said in note.reason
+    assert len(note.reason.encode()) < 1200
+
+
 def test_every_leaf_of_the_condition_is_a_route_with_its_place_and_its_mapper() -> None:
     fixed, day = FixedKeyMapper("all"), RollupMapper(StartOfDayMapper(), DayWindow())
     schedule = PartitionedAssetTimetable(

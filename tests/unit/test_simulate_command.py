@@ -71,6 +71,15 @@ def shown(output: str) -> list[tuple[Any, ...]]:
     return found
 
 
+def test_half_a_character_is_refused_and_printed_escaped(tmp_path: Path) -> None:
+    definitions = tmp_path / "d.json"
+    definitions.write_text('{"type": "Job", "id": "j", "schedule": {"type": "Asset", "name": "a"}}')
+    result = process(definitions, "-", events='{"asset": "a", "partition_key": "\\ud800"}\n')
+    assert result.returncode == 0, result.stderr
+    ((kind, fields),) = lines(result.stdout)
+    assert (kind, fields["kind"], fields["partition_key"]) == ("audit", "event-refused", "\ud800")
+
+
 def example(name: str) -> list[tuple[Any, ...]]:
     (definitions,) = (path for path in SCHEDULES.glob(f"{name}.*") if path.suffix != ".jsonl")
     result = simulate(definitions, SCHEDULES / f"{name}.jsonl")

@@ -106,7 +106,9 @@ class _Printer:
     @staticmethod
     def print_lines(lines: Iterator[Line]) -> None:
         for line in lines:
-            typer.echo(json.dumps(line, ensure_ascii=False))
+            text = json.dumps(line, ensure_ascii=False)
+            # Half a character, as \ud800 in a refused event, is no text that can be printed: it stays escaped.
+            typer.echo(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _event(fields: Mapping[str, Any]) -> EventFields:

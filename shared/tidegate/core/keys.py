@@ -8,6 +8,8 @@ from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPa
 
 MAX_KEY_CHARACTERS: Final = 250
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+"""Half a character, which no message can carry."""
 
 
 def validate_key(key: str) -> str:
@@ -22,6 +24,11 @@ def validate_key(key: str) -> str:
     if len(key) > MAX_KEY_CHARACTERS:
         raise InvalidPartitionKeyError(
             f"partition key {key[:40]!r}... has {len(key)} characters: at most {MAX_KEY_CHARACTERS} are allowed"
+        )
+    if found := _SURROGATE.search(key):
+        raise InvalidPartitionKeyError(
+            f"partition key {key!r} holds {found.group()!r} at position {found.start()}, which is half a character:"
+            " give whole ones"
         )
     if found := _CONTROL.search(key):
         raise InvalidPartitionKeyError(

@@ -25,6 +25,9 @@ UNPARTITIONED: Final = ""
 _REMEMBERED: Final = 65_536
 """Keys and targets that one route remembers; a key that fans out takes the room of all its targets."""
 
+_SAID: Final = 1000
+"""Characters of an error's text that an audit entry carries."""
+
 
 class Target(NamedTuple):
     """A window member that a key counts for, with the date that the downstream key names."""
@@ -98,11 +101,11 @@ class Route:
             taken = _dated(tuple(self._target(placement) for placement in self.mapper.placements(key)))
         except FanOutExceededError as error:
             details = {"cap": error.cap, "source": error.source, "wanted": error.wanted}
-            return _refused(AuditKind.FAN_OUT_EXCEEDED, str(error), details)
+            return _refused(AuditKind.FAN_OUT_EXCEEDED, _text_of(error), details)
         except NotAMemberError as error:
-            return _refused(AuditKind.NOT_A_MEMBER, str(error))
+            return _refused(AuditKind.NOT_A_MEMBER, _text_of(error))
         except InvalidPartitionKeyError as error:
-            return _refused(AuditKind.MAPPING_FAILED, str(error))
+            return _refused(AuditKind.MAPPING_FAILED, _text_of(error))
         except Exception as error:  # a mapper of the user's: whatever it raises concerns only this job
             return _refused(AuditKind.MAPPING_FAILED, _raised(self.mapper, "placements", error))
         self._size += 1 + len(taken.targets)
@@ -239,4 +242,13 @@ def _refused(kind: AuditKind, reason: str, details: Mapping[str, Any] | None = N
 
 
 def _raised(mapper: PartitionMapper, method: str, error: Exception) -> str:
-    return f"{type(mapper).__name__}.{method} raised {type(error).__name__}: {error}"
+    return f"{type(mapper).__name__}.{method} raised {type(error).__name__}: {_text_of(error)}"
+
+
+def _text_of(error: Exception) -> str:
+    """What an error says, as far as an audit entry can carry it: one of the user may say anything, or fail to."""
+    try:
+        text = str(error)
+    except Exception:
+        return "(its text cannot be had)"
+    return text[:_SAID].encode("utf-8", "backslashreplace").decode()

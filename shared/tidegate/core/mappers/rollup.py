@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 
 from tidegate.core.errors import DefinitionError, InvalidPartitionKeyError
-from tidegate.core.mappers.base import PartitionMapper, Placement, expect_part
+from tidegate.core.mappers.base import MAX_DOWNSTREAM_KEYS, PartitionMapper, Placement, expect_part
 from tidegate.core.mappers.decoding import expect_decodable
 from tidegate.core.mappers.membership import CalendarMembership, CustomMembership, Membership, TextMembership
 from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
@@ -15,6 +15,7 @@ from tidegate.core.policies.base import WaitPolicy
 from tidegate.core.policies.minimum_count import MinimumCount
 from tidegate.core.policies.wait_for_all import WaitForAll
 from tidegate.core.windows.base import CalendarWindow, Window
+from tidegate.core.windows.rolling import RollingWindow
 from tidegate.core.windows.segment import SegmentWindow
 
 
@@ -50,6 +51,12 @@ class RollupMapper(PartitionMapper):
                 )
         elif isinstance(mapper, TemporalMapper) and not window.gives_anchors:
             self._expect_members_map_back(mapper)
+        allowed = min(self.max_downstream_keys or MAX_DOWNSTREAM_KEYS, MAX_DOWNSTREAM_KEYS)
+        if isinstance(window, RollingWindow) and window.size > allowed:
+            raise DefinitionError(
+                f"RollupMapper can never fire: every event counts for {window.size} windows of {window}, and"
+                f" max_downstream_keys {self.max_downstream_keys} allows {allowed}; use a smaller size"
+            )
         self._expect_satisfiable()
 
     @cached_property

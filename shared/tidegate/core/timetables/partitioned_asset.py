@@ -53,7 +53,10 @@ class PartitionedAssetTimetable(BuiltInTimetable):
             raise DefinitionError(
                 f"PartitionedAssetTimetable.assets names {len(named)} assets: at most {MAX_ASSETS} are allowed"
             )
-        for leaf, mapper in self.partition_mapper_config.items():
+        config = expect(
+            self.partition_mapper_config, dict, "PartitionedAssetTimetable.partition_mapper_config"
+        )
+        for leaf, mapper in config.items():
             expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
             if not any(expect(leaf, Leaf, "partition_mapper_config key").same_asset(one) for one in named):
                 raise DefinitionError(
