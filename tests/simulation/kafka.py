@@ -128,7 +128,9 @@ class Kafka:
         """Told of every record."""
 
     def log(self, topic: str, partition: int) -> Log:
-        tp = TopicPartition(topic, partition)
+        return self.log_of(TopicPartition(topic, partition))
+
+    def log_of(self, tp: TopicPartition) -> Log:
         if (log := self.logs.get(tp)) is None:
             log = self.logs[tp] = Log(tp)
         return log
@@ -285,16 +287,16 @@ class Consumer:
         return self._positions[tp]
 
     def highwater(self, tp: TopicPartition) -> int | None:
-        return self._kafka.log(*tp).end
+        return self._kafka.log_of(tp).end
 
     async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return await self._calls.make(  # type: ignore[no-any-return]
-            "kafka", lambda: {tp: self._kafka.log(*tp).beginning for tp in partitions}
+            "kafka", lambda: {tp: self._kafka.log_of(tp).beginning for tp in partitions}
         )
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return await self._calls.make(  # type: ignore[no-any-return]
-            "kafka", lambda: {tp: self._end(self._kafka.log(*tp)) for tp in partitions}
+            "kafka", lambda: {tp: self._end(self._kafka.log_of(tp)) for tp in partitions}
         )
 
     def _end(self, log: Log) -> int:
@@ -316,7 +318,7 @@ class Consumer:
         if self.is_behind:
             return True
         for tp in self._readable(wanted):
-            log = self._kafka.log(*tp)
+            log = self._kafka.log_of(tp)
             if self._positions[tp] < self._end(log):
                 return True
         return False
@@ -329,7 +331,7 @@ class Consumer:
             return {}
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         for tp in self._readable(wanted):
-            log, limit = self._kafka.log(*tp), self._kafka.rng.choice((1, 2, 5, 50))
+            log, limit = self._kafka.log_of(tp), self._kafka.rng.choice((1, 2, 5, 50))
             position, end, records = self._positions[tp], self._end(log), list[ConsumerRecord]()
             if position < log.beginning or position > log.end:
                 raise OffsetOutOfRangeError({tp: position})

@@ -3,6 +3,7 @@
 import heapq
 import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -11,6 +12,7 @@ from redis._parsers.helpers import _RedisCallbacks, _RedisCallbacksRESP2
 from redis.commands.core import AsyncCoreCommands
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError, TimeoutError
 
+from tests.servers.redis import Redis
 from tests.simulation.scheduling import Calls
 
 ERRORS: Final = (ConnectionError, TimeoutError)
@@ -46,14 +48,24 @@ Command = tuple[Any, ...]
 Copy = list[bytes]
 
 
+class LocalRedis(Redis):
+    """A Redis that writes nothing down and also listens on a socket in its folder, which takes half the time."""
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "redis.sock"
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--appendonly", "no", "--unixsocket", str(self.socket)]
+
+
 class Server:
     """A connection to a Redis that only this simulation uses."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
         self._text, self._bytes = hiredis.Reader(encoding="utf-8"), hiredis.Reader()
-        self.run([("CONFIG", "SET", "appendonly", "no")])
 
     def close(self) -> None:
         self._socket.close()

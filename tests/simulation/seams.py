@@ -1,6 +1,7 @@
 """Where the simulation takes the place of the outside: Kafka's clients, Redis, clocks and start-up checks."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ import tidegate_rollup.main
 import tidegate_rollup.owner
 from tidegate.contracts.definitions import Installation
 from tidegate.contracts.topics import DEFINITIONS, MAX_INTERNAL_BYTES
+from tidegate.core.plain import from_plain
+from tidegate.runtime import definitions_view as definitions_view_module
 from tidegate.runtime import consumer, producer, starting, state, transactions
 from tidegate.runtime.definitions_view import DefinitionsView
 
@@ -113,9 +116,21 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
             put(module, AIOKafkaProducer=new_producer)
         put(tidegate_rollup.owner, monotonic=clock)
         put(state, monotonic=clock)
+        put(definitions_view_module, from_plain=_from_plain)
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
         yield
         structlog.reset_defaults()
+
+
+_made: dict[str, Any] = {}
+
+
+def _from_plain(data: Any) -> Any:
+    """Definitions are read by every process that starts, and are frozen."""
+    text = json.dumps(data, sort_keys=True)
+    if text not in _made:
+        _made[text] = from_plain(data)
+    return _made[text]
 
 
 class _InstalledLog:

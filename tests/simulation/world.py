@@ -14,15 +14,17 @@ import tidegate_rollup.main
 from tests.simulation import kafka as kafka_module
 from tests.simulation import redis as redis_module
 from tests.simulation.kafka import Kafka
+from tests.simulation.oracle import Oracle
 from tests.simulation.redis import Client, Copy, Server
-from tests.simulation.scheduling import Call, Calls, Loop, Process
+from tests.simulation.scheduling import START_S, Call, Calls, Loop, Process, current
+from tests.simulation.states import States
 from tidegate import Asset, Job, PartitionedAssetTimetable, QuarterWindow, RollupMapper, StartOfQuarterMapper
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.events import EVENT_TYPE, AssetEvent, AssetUpdate
 from tidegate.contracts.redis_keys import shard_prefix
-from tidegate.contracts.runs import RunCommand, RunEvent, RunState
-from tidegate.contracts.topics import ASSET_EVENTS, AUDIT, DEFINITIONS, RUN_COMMANDS_PREFIX, RUN_EVENTS
+from tidegate.contracts.runs import Run, RunCommand, RunEvent, RunState
+from tidegate.contracts.topics import ASSET_EVENTS, AUDIT, DEFINITIONS, RUN_COMMANDS_PREFIX, RUN_EVENTS, RUNS
 from tidegate.core.audit import AuditKind
 from tidegate.core.plain import plain
 from tidegate.runtime.gaps import acceptance_key
@@ -94,7 +96,7 @@ class World:
         self.calls = Calls(self.loop)
         self.kafka = Kafka(self.calls, self._rng, PARTITIONS)
         self.kafka.is_deaf = lambda process: process.deaf_until > self.step
-        self.kafka.watchers.append(self._note_gap)
+        self.kafka.watchers += (self._note_gap, self._note_forgotten)
         self.client = Client(server, self.calls)
         self.installation = Installation(partitions=PARTITIONS, shards=SHARDS)
         self.step = 0
@@ -102,6 +104,7 @@ class World:
         """Errors of sessions that no fault explains."""
         self.events: list[bytes] = []
         self.were_marks_lost = False
+        self._forgotten_too_early: list[str] = []
         self._numbers, self._ids = count(1), count(1)
         self._processes: list[Process] = []
         self._states: dict[Process, ServiceState] = {}
@@ -152,25 +155,36 @@ class World:
         self._drain()
         self.note("end")
 
+    def judge(self) -> list[str]:
+        """Everything that went wrong, once `run` has returned."""
+        if self.failures:
+            return list(dict.fromkeys(self.failures))
+        lasted_ms = int((self.loop.now - START_S) * 1000)
+        oracle = Oracle(self.kafka, were_marks_lost=self.were_marks_lost, lasted_ms=lasted_ms)
+        states = States(self.kafka, self.calls, self._server, self.client, NAMESPACE, HORIZON_S * 1000, SHARDS)
+        return oracle.judge() + self._forgotten_too_early + states.judge()
+
     def close(self) -> None:
         for process in self._processes:
             process.kill()
 
     def note(self, *what: object) -> None:
         if self._trace:
-            self._trace(f"{self.step:>5} {self.loop.now - 1_700_000_000:8.3f} " + " ".join(map(str, what)))
+            self._trace(f"{self.step:>5} {self.loop.now - START_S:8.3f} " + " ".join(map(str, what)))
 
     def _call(self) -> None:
         """One step of some process."""
         calls = self.calls.open(self.step)
-        ready = [call for call in calls if call.is_ready is None or call.is_ready()]
-        if ready and self._rng.random() < 0.9:
-            self._answer(self._rng.choice(ready))
-        elif idle := [call for call in calls if call.is_ready is not None and call.kind != "view"]:
+        if not calls:
+            return
+        for _ in range(4):
+            call = self._rng.choice(calls)
+            if call.is_ready is None or call.is_ready():
+                self._answer(call)
+                return
+        if call.kind != "view":
             self._move_time(0.2)
-            call = self._rng.choice(idle)
-            if not (call.is_ready and call.is_ready()):
-                self.calls.answer_empty(call)
+            self.calls.answer_empty(call)
 
     def _answer(self, call: Call) -> None:
         if self._trace:
@@ -184,6 +198,8 @@ class World:
             process.frozen_until = process.deaf_until = 0
         while self._orphans:
             self._expire()
+
+    def _spawn_missing(self) -> None:
         for service in SERVICES:
             if not self._alive(service):
                 self._spawn(service)
@@ -196,12 +212,13 @@ class World:
             self.kafka.expire_transactions()
             if self.failures:
                 return
-            calls = self.calls.open()
+            calls = list(self.calls.open())
             ready = [call for call in calls if call.is_ready is None or call.is_ready()]
             if ready:
                 self._answer(self._rng.choice(ready))
                 continue
             before = self.kafka.progress
+            self._spawn_missing()
             while self._work():
                 pass
             for group, tp, beginning in sorted(self._gaps):
@@ -213,11 +230,23 @@ class World:
                         self.calls.answer_empty(call)
             quiet = quiet + 1 if self.kafka.progress == self._seen_progress else 0
             self._seen_progress = self.kafka.progress
+            if quiet == 3:
+                self._stray_reports()
             if quiet == 8:
                 return
         self.failures.append(f"still busy after {DRAIN_STEPS} steps of peace")
 
     _seen_progress = -1
+
+    def _stray_reports(self) -> None:
+        """Reports on a run that nobody knows: each lets a dispatcher look at its Redis once more."""
+        if not self._has_strayed:
+            self._has_strayed = True
+            report = RunEvent(run_id="nobody", job="each", state=RunState.RUNNING)
+            for partition in range(PARTITIONS):
+                self.kafka.append(RUN_EVENTS, partition, None, report.to_bytes())
+
+    _has_strayed = False
 
     def _move_time(self, seconds: float) -> None:
         self.loop.now += seconds
@@ -240,8 +269,6 @@ class World:
 
     async def _life(self, service: str) -> None:
         """What serve() does: sessions, one after the other."""
-        from tests.simulation.scheduling import current
-
         process = current.get()
         state = self._states[process] = ServiceState(60)
         while not state.stopping.is_set():
@@ -361,7 +388,8 @@ class World:
     def _cut_off(self) -> None:
         """Retention removes the oldest events, whether they were read or not."""
         log = self.kafka.log(ASSET_EVENTS, self._rng.randrange(PARTITIONS))
-        if self._rng.random() < 0.3:
+        has_begun = log.tp in self.kafka.group(f"{NAMESPACE}-ingest").committed  # else nothing was lost to it
+        if has_begun and self._rng.random() < 0.3:
             log.beginning = self._rng.randint(log.beginning, log.end)
             self.note("cut off", log.tp, log.beginning)
 
@@ -372,6 +400,17 @@ class World:
             name, _, _ = entry.position.rpartition("@")
             topic, _, number = name.rpartition("/")
             self._gaps.add((entry.details["group"], TopicPartition(topic, int(number)), entry.details["beginning"]))
+
+    def _note_forgotten(self, record: ConsumerRecord) -> None:
+        """A run may be forgotten when the horizon has passed and the rollup can never ask for it again (T7)."""
+        if record.topic != RUNS or record.value is not None:
+            return
+        states = [each for each in self.kafka.records(RUNS) if each.key == record.key and each.value is not None]
+        run = Run.from_bytes(states[-1].value)
+        topic, _, number = run.source.partition("#")[0].rpartition("/")
+        committed = self.kafka.group(f"{NAMESPACE}-rollup").committed.get(TopicPartition(topic, int(number)))
+        if committed is None or committed.offset <= run.offset or run.sent_at >= (self.loop.now - HORIZON_S) * 1000:
+            self._forgotten_too_early.append(f"run {run.run_id} was forgotten while it could be asked for again")
 
     # Producers, definitions, workers
 
