@@ -26,7 +26,7 @@ def simulation(broken: str | None = None) -> Iterator[Judge]:
         stack.callback(server.close)
         stack.enter_context(seams(lambda: worlds[-1]))
         if broken is not None:
-            stack.enter_context(SWITCHES[broken](lambda: worlds[-1]))
+            stack.enter_context(SWITCHES[broken].breaking(lambda: worlds[-1].loop))
 
         def judge(seed: int, trace: Callable[[str], None] | None = None) -> list[str]:
             world = World(seed, server, trace)

@@ -24,6 +24,7 @@ class Loop(asyncio.BaseEventLoop):
         super().__init__()
         self.now = START_S
         self._selector = _NoFiles()
+        self.set_exception_handler(lambda *_: None)  # what nobody awaits ends with its process
         self._clock_resolution = 1e-3  # what is due now must run now, and `now` has no room for nanoseconds
 
     def time(self) -> float:

@@ -213,9 +213,9 @@ class World:
             if self.failures:
                 return
             calls = list(self.calls.open())
-            ready = [call for call in calls if call.is_ready is None or call.is_ready()]
-            if ready:
-                self._answer(self._rng.choice(ready))
+            self._rng.shuffle(calls)
+            if ready := next((call for call in calls if call.is_ready is None or call.is_ready()), None):
+                self._answer(ready)
                 continue
             before = self.kafka.progress
             self._spawn_missing()
@@ -224,15 +224,15 @@ class World:
             for group, tp, beginning in sorted(self._gaps):
                 self._server.run([("SET", acceptance_key(NAMESPACE, group, tp), beginning)])
             if self.kafka.progress == before:
-                self._move_time(1.0)
+                self._move_time(2.0)  # both a commit and a move of idle shards are soon due
                 for call in calls:
                     if call.is_ready is not None and call.kind != "view" and not call.future.done():
                         self.calls.answer_empty(call)
             quiet = quiet + 1 if self.kafka.progress == self._seen_progress else 0
             self._seen_progress = self.kafka.progress
-            if quiet == 3:
+            if quiet == 2:
                 self._stray_reports()
-            if quiet == 8:
+            if quiet == 6:
                 return
         self.failures.append(f"still busy after {DRAIN_STEPS} steps of peace")
 
