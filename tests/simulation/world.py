@@ -11,6 +11,7 @@ import tidegate_dispatcher.main
 import tidegate_ingest.main
 import tidegate_mapper.main
 import tidegate_rollup.main
+import tidegate_rollup.store
 from tests.simulation import kafka as kafka_module
 from tests.simulation import redis as redis_module
 from tests.simulation.kafka import Kafka
@@ -120,7 +121,7 @@ class World:
 
     def run(self) -> None:
         """Chaos, then peace until nothing moves any more."""
-        self._server.run([("FLUSHDB",)])
+        self._server.run([("FLUSHDB",), ("SCRIPT", "LOAD", tidegate_rollup.store._SCRIPT)])
         self.note("begin", self.seed)
         body = self.installation.model_dump()
         self._publish(DefinitionRecord(kind="installation", id="tidegate", incarnation="i1", body=body))
