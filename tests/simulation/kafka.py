@@ -35,7 +35,8 @@ class Transaction:
     """`commit` or `abort` once it is ended."""
     logs: "list[Log]" = field(default_factory=list)
     """Those that still need a marker."""
-    offsets: "list[tuple[Group, Mapping[TopicPartition, OffsetAndMetadata]]]" = field(default_factory=list)
+    offsets: "list[tuple[Group, Mapping[TopicPartition, OffsetAndMetadata], int]]" = field(default_factory=list)
+    """With the order in which they were written."""
 
 
 @dataclass(slots=True)
@@ -81,6 +82,7 @@ class Group:
         self.members: dict[str, Consumer] = {}
         self.assigned: dict[str, frozenset[TopicPartition]] = {}
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._written: dict[TopicPartition, int] = {}
 
     def join(self, consumer: "Consumer") -> None:
         consumer.member = f"{self._kafka.rng.random():.9f}"  # decides the order in which partitions are given out
@@ -105,9 +107,15 @@ class Group:
             for n, member in enumerate(members)
         }
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        self.committed.update(offsets)
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], written: int | None = None
+    ) -> None:
+        """Of two offsets for one partition the one that was written later stays, whenever its marker comes."""
         self._kafka.progress += 1
+        order = self._kafka.progress if written is None else written
+        for tp, offset in offsets.items():
+            if order > self._written.get(tp, -1):
+                self.committed[tp], self._written[tp] = offset, order
 
 
 class Kafka:
@@ -183,8 +191,8 @@ class Kafka:
     def write_marker(self, transaction: Transaction) -> None:
         """One marker of an ended transaction; the offsets in it count as one more partition."""
         if transaction.offsets and (not transaction.logs or self.rng.random() < 0.5):
-            group, offsets = transaction.offsets.pop()
-            group.commit(offsets)
+            group, offsets, written = transaction.offsets.pop()
+            group.commit(offsets, written)
         else:
             log = transaction.logs.pop(self.rng.randrange(len(transaction.logs)))
             self.progress += 1
@@ -440,7 +448,9 @@ class Producer:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str
     ) -> None:
         def perform() -> None:
-            self._open().offsets.append((self._kafka.group(group), offsets))
+            transaction = self._open()
+            self._kafka.progress += 1
+            transaction.offsets.append((self._kafka.group(group), offsets, self._kafka.progress))
 
         await self._calls.make("kafka", perform)
 

@@ -1,6 +1,7 @@
 """One schedule: an installation, events, faults and steps in an order that a seed decides; then peace, and a verdict."""
 
 import random
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, Final
@@ -278,6 +279,8 @@ class World:
             except Exception as error:
                 self.note(process.name, "session failed:", repr(error)[:200])
                 if isinstance(error, PROGRAMMING_ERRORS):
+                    if self._trace:
+                        self.note("".join(traceback.format_exception(error)))
                     self.failures.append(f"{process.name}: {error!r}"[:300])
                 await self.calls.make("wait", lambda: None)
         process.is_alive = False
