@@ -226,6 +226,17 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 
 
 @breaks("T2", seed=1)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Transactional ids belong to the process instead of the partition, so that nobody is fenced."""
+    begin, numbers = PartitionTransactions.__init__, count()
+
+    def begin_alone(self: PartitionTransactions, bootstrap: str, partition_id: str, ids: int = 2) -> None:
+        begin(self, bootstrap, f"{partition_id}-{next(numbers)}", ids)
+
+    return patch.object(PartitionTransactions, "__init__", begin_alone)
+
+
+@breaks("T2.order", seed=1)
 @contextmanager
 def _(_: Callable[[], Loop]) -> Iterator[None]:
     """A partition's offsets are asked for before its predecessors are fenced."""

@@ -110,15 +110,24 @@ class Oracle:
     # Ingest
 
     def _accepted(self) -> dict[tuple[str, int], dict[str, Any]]:
-        """The first record of every accepted event, by (source log, offset)."""
+        """The first record of every accepted event, by (source log, offset).
+
+        One that comes after a later one of its source is a repeat by rule E1: an event that was called a duplicate at
+        first, and was accepted by a zombie when its mark had expired. It counts as told, not as input.
+        """
         found: dict[tuple[str, int], dict[str, Any]] = {}
+        highest: dict[tuple[int, str], int] = {}
         for record in sorted(self._kafka.records("accepted-events"), key=self._order):
             batch = json.loads(record.value)
             for event in batch["events"]:
                 offset, stamp, _, source, event_id, asset, key, *_ = event
                 about = {"stamp": stamp, "identity": (source, event_id), "asset": asset, "key": key}
                 first = found.setdefault((batch["source"], offset), about)
-                same = {**about, "stamp": first["stamp"]} == first
+                high = highest.get((record.partition, batch["source"]), -1)
+                if first is about:
+                    about["is_input"] = offset > high
+                highest[record.partition, batch["source"]] = max(offset, high)
+                same = {**first, **about, "stamp": first["stamp"]} == first
                 self._expect(same, f"ingest gave {batch['source']}@{offset} another content when it was repeated")
         return found
 
@@ -148,8 +157,8 @@ class Oracle:
             if is_excused:
                 lost.add(identity)
             is_duplicate = "duplicate-event" in kinds
-            if (f"asset-events/{record.partition}", record.offset) in accepted:
-                taken[identity] += 1
+            if taken_in := accepted.get((f"asset-events/{record.partition}", record.offset)):
+                taken[identity] += taken_in["is_input"]
                 if self._is_dedupe_exact:
                     self._expect(not is_duplicate, f"{position} was accepted and called a duplicate")
             else:
@@ -168,7 +177,7 @@ class Oracle:
         ]
         wanted: list[tuple[str, str, Identity]] = []
         notes: list[tuple[str, str, str]] = []
-        for event in self._accepted().values():
+        for event in filter(lambda each: each["is_input"], self._accepted().values()):
             source_id: Identity = event["identity"]
             for job in JOBS_OF.get(event["asset"], ()):
                 if job == "added" and not (added_at and added_at[0] < event["stamp"]):

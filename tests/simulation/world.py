@@ -1,5 +1,6 @@
 """One schedule: an installation, events, faults and steps in an order that a seed decides; then peace, and a verdict."""
 
+import contextlib
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -70,22 +71,22 @@ KEYS: Final = ("x", "{y}")
 MONTHS: Final = tuple(f"2024-{month:02}-01" for month in range(1, 7))
 PROGRAMMING_ERRORS: Final = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
-FAULTS: Final = (
-    "kill",
-    "stop",
-    "depose",
-    "freeze",
-    "fail",
-    "spawn",
-    "save",
-    "save",
-    "roll_back",
-    "lose",
-    "forget_scripts",
-    "lose_marks",
-    "cut_off",
-    "later",
-)
+FAULTS: Final = {
+    "kill": 1.0,
+    "stop": 1.0,
+    "depose": 1.0,
+    "freeze": 1.0,
+    "fail": 1.0,
+    "spawn": 1.0,
+    "save": 2.0,
+    "roll_back": 1.0,
+    "lose": 1.0,
+    "forget_scripts": 0.5,
+    "lose_marks": 1.0,
+    "cut_off": 1.0,
+    "later": 2.0,
+}
+"""What may happen, and how often beside the others."""
 
 
 class World:
@@ -130,7 +131,8 @@ class World:
             self._define(job)
         rng = self._rng
         self._events_left = rng.randint(6, 24)
-        rates = {fault: rng.choice((0.0, 0.0, 0.5, 1.0, 2.0)) for fault in FAULTS}
+        rates = {fault: often * rng.choice((0.0, 0.0, 0.5, 1.0, 3.0)) for fault, often in FAULTS.items()}
+        self._targets = rng.choice((*((service,) for service in SERVICES), tuple(SERVICES)))
         faults, weights = list(rates), list(rates.values())
         share = rng.choice((0.02, 0.05, 0.1)) if any(weights) else 0.0
         event_share = rng.choice((0.04, 0.08, 0.2))
@@ -261,7 +263,7 @@ class World:
         return [each for each in self._processes if each.is_alive and service in (None, each.service)]
 
     def _spawn(self, service: str | None = None) -> None:
-        service = service or self._rng.choice(list(SERVICES))
+        service = service or self._rng.choice(self._targets)
         if len(self._alive(service)) < REPLICAS:
             self._processes.append(
                 Process(self.calls, service, next(self._numbers), lambda: self._life(service))
@@ -285,12 +287,31 @@ class World:
                 await self.calls.make("wait", lambda: None)
         process.is_alive = False
 
+    def _exposed(self) -> list[Process]:
+        """The processes that this schedule is hard on."""
+        return [process for process in self._alive() if process.service in self._targets]
+
+    def _exposed_calls(self) -> list[Call]:
+        """Their calls that are on the way, those that wait for records left out."""
+        calls = self.calls.open(self.step)
+        return [call for call in calls if call.is_ready is None and call.process.service in self._targets]
+
     def _kill(self) -> None:
-        if alive := self._alive():
-            process = self._rng.choice(alive)
-            self.note("kill", process.name)
-            process.kill()
-            self._orphans += ((process, member) for member in process.members)
+        """A process dies between two steps, often with a call on the way that comes through."""
+        exposed, calls = self._exposed(), self._exposed_calls()
+        if not exposed:
+            return
+        process = self._rng.choice(exposed)
+        if calls and self._rng.random() < 0.7:
+            call = self._rng.choice(calls)
+            process = call.process
+            if self._rng.random() < 0.6:
+                self.note("comes through", process.name, call.kind)
+                with contextlib.suppress(Exception):  # there is nobody left to hear it
+                    call.perform()
+        self.note("kill", process.name)
+        process.kill()
+        self._orphans += ((process, member) for member in process.members)
 
     def _expire(self) -> None:
         """The session of a member that is gone times out."""
@@ -320,14 +341,14 @@ class World:
         self.kafka.expire_transactions()
 
     def _stop(self) -> None:
-        if alive := self._alive():
-            process = self._rng.choice(alive)
+        if exposed := self._exposed():
+            process = self._rng.choice(exposed)
             self.note("stop", process.name)
             self._states[process].stopping.set()
 
     def _depose(self) -> None:
         """A process loses its place in the group, goes on without knowing it, or comes back to itself later."""
-        members = [(process, member) for process in self._alive() for member in process.members]
+        members = [(process, member) for process in self._exposed() for member in process.members]
         if members:
             process, member = self._rng.choice(members)
             process.deaf_until = self.step + self._rng.choice((5, 20, 60, 150))
@@ -339,15 +360,14 @@ class World:
                 self._spawn(process.service)
 
     def _freeze(self) -> None:
-        if alive := self._alive():
-            process = self._rng.choice(alive)
+        if exposed := self._exposed():
+            process = self._rng.choice(exposed)
             process.frozen_until = self.step + self._rng.choice((5, 20, 60))
             self.note("freeze", process.name, "until", process.frozen_until)
 
     def _fail(self) -> None:
         """A call fails, though it may have come through."""
-        calls = [call for call in self.calls.open(self.step) if call.kind in ("kafka", "redis")]
-        calls = [call for call in calls if call.is_ready is None]
+        calls = [call for call in self._exposed_calls() if call.kind in ("kafka", "redis")]
         if calls:
             call = self._rng.choice(calls)
             errors = kafka_module.ERRORS if call.kind == "kafka" else redis_module.ERRORS
@@ -419,7 +439,7 @@ class World:
     # Producers, definitions, workers
 
     def _later(self) -> None:
-        self._move_time(self._rng.choice((1, 4, 11, 31, 61)))
+        self._move_time(self._rng.choice((1, 4, 11, 31, 61, 61)))
 
     def _define(self, job: Job) -> None:
         self._publish(DefinitionRecord(kind="job", id=job.id, incarnation="i1", body=plain(job)))
