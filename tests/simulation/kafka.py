@@ -405,6 +405,7 @@ class Producer:
         if place not in self._buffers:
             buffer = self._buffers[place] = []
             call = self._calls.add("kafka", lambda: self._produce(topic, partition))
+            call.what = f"produce to {topic}/{partition}"
             call.future.add_done_callback(lambda done: self._acknowledge(place, buffer, done))
         self._buffers[place].append((key, value, acknowledged))
         return acknowledged

@@ -267,9 +267,13 @@ class Oracle:
                 commands.append(
                     (command["job"], command.get("partition_key") or "", command["generation"], events)
                 )
+        # Events that come again after the horizon are new ones, though their run has the same id (D5). Where that is
+        # still remembered, it is said that no second command is sent (T7).
+        firings_of = Counter(self._run_ids.values())
         for run_id, times in run_ids.items():
-            self._expect(times == 1, f"run {run_id} was commanded {times} times")
-        # What fired again after the horizon with the same events is the same run, which is said (T7).
+            self._expect(
+                times <= firings_of[run_id], f"run {run_id} was commanded {times} times for {firings_of[run_id]} rounds"
+            )
         again = sum(entry.kind == "run-id-mismatch" for entry in self._audited.elements())
         spare = sum(len(same) - 1 for same in by_content.values())
         self._compare("commands", by_content, set(commands))

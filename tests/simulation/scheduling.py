@@ -43,7 +43,7 @@ class Loop(asyncio.BaseEventLoop):
 class Call:
     """A call to a server that has not been made yet."""
 
-    __slots__ = ("future", "is_ready", "kind", "perform", "process")
+    __slots__ = ("future", "is_ready", "kind", "perform", "process", "what")
 
     def __init__(
         self,
@@ -55,6 +55,8 @@ class Call:
     ) -> None:
         self.process, self.kind, self.perform, self.is_ready = process, kind, perform, is_ready
         self.future = future
+        self.what = ""
+        """For a trace."""
 
 
 class Process:

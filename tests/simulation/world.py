@@ -192,7 +192,7 @@ class World:
 
     def _answer(self, call: Call) -> None:
         if self._trace:
-            self.note(call.process.name, call.kind, getattr(call.perform, "__qualname__", ""))
+            self.note(call.process.name, call.kind, call.what or getattr(call.perform, "__qualname__", ""))
         self.calls.answer(call)
 
     def _make_peace(self) -> None:
