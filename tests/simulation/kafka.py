@@ -35,7 +35,9 @@ class Transaction:
     """`commit` or `abort` once it is ended."""
     logs: "list[Log]" = field(default_factory=list)
     """Those that still need a marker."""
-    offsets: "list[tuple[Group, Mapping[TopicPartition, OffsetAndMetadata], int]]" = field(default_factory=list)
+    offsets: "list[tuple[Group, Mapping[TopicPartition, OffsetAndMetadata], int]]" = field(
+        default_factory=list
+    )
     """With the order in which they were written."""
 
 
@@ -85,7 +87,9 @@ class Group:
         self._written: dict[TopicPartition, int] = {}
 
     def join(self, consumer: "Consumer") -> None:
-        consumer.member = f"{self._kafka.rng.random():.9f}"  # decides the order in which partitions are given out
+        consumer.member = (
+            f"{self._kafka.rng.random():.9f}"  # decides the order in which partitions are given out
+        )
         self.members[consumer.member] = consumer
         self._rebalance()
 
@@ -107,9 +111,7 @@ class Group:
             for n, member in enumerate(members)
         }
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], written: int | None = None
-    ) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], written: int | None = None) -> None:
         """Of two offsets for one partition the one that was written later stays, whenever its marker comes."""
         self._kafka.progress += 1
         order = self._kafka.progress if written is None else written
@@ -320,7 +322,9 @@ class Consumer:
         )
 
     def _readable(self, wanted: Sequence[TopicPartition]) -> list[TopicPartition]:
-        return [tp for tp in wanted if tp in self._positions and tp not in self._paused and tp in self._assigned]
+        return [
+            tp for tp in wanted if tp in self._positions and tp not in self._paused and tp in self._assigned
+        ]
 
     def _has_answer(self, wanted: Sequence[TopicPartition]) -> bool:
         if self.is_behind:
@@ -376,7 +380,9 @@ class Producer:
     def __init__(self, kafka: Kafka, transactional_id: str | None = None, **_: Any) -> None:
         self._kafka, self._calls, self._id, self._epoch = kafka, kafka.calls, transactional_id, 0
         self._process = current.get()
-        self._buffers: dict[tuple[str, int | None], list[tuple[bytes | None, bytes | None, asyncio.Future[Any]]]] = {}
+        self._buffers: dict[
+            tuple[str, int | None], list[tuple[bytes | None, bytes | None, asyncio.Future[Any]]]
+        ] = {}
         self._transaction: Transaction | None = None
 
     async def start(self) -> None:

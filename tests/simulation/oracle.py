@@ -93,7 +93,9 @@ class Oracle:
             if entry["kind"] == "log-gap" and entry["details"]["accepted"]:
                 name, _, offset = entry["position"].rpartition("@")
                 topic, _, number = name.rpartition("/")
-                lost[TopicPartition(topic, int(number))] |= set(range(int(offset), entry["details"]["beginning"]))
+                lost[TopicPartition(topic, int(number))] |= set(
+                    range(int(offset), entry["details"]["beginning"])
+                )
         return lost
 
     def _expect(self, ok: bool, problem: str) -> None:
@@ -128,7 +130,9 @@ class Oracle:
                     about["is_input"] = offset > high
                 highest[record.partition, batch["source"]] = max(offset, high)
                 same = {**first, **about, "stamp": first["stamp"]} == first
-                self._expect(same, f"ingest gave {batch['source']}@{offset} another content when it was repeated")
+                self._expect(
+                    same, f"ingest gave {batch['source']}@{offset} another content when it was repeated"
+                )
         return found
 
     def _order(self, record: ConsumerRecord) -> int:
@@ -136,7 +140,10 @@ class Oracle:
 
     def _check_ingest(self) -> None:
         accepted = self._accepted()
-        letters = {(each["topic"], each["partition"], each["offset"]) for each in self._messages("asset-events.rejected")}
+        letters = {
+            (each["topic"], each["partition"], each["offset"])
+            for each in self._messages("asset-events.rejected")
+        }
         by_position: dict[str | None, set[str]] = defaultdict(set)
         for entry in self._audited:
             by_position[entry.position].add(entry.kind)
@@ -263,7 +270,9 @@ class Oracle:
         for topic in sorted({tp.topic for tp in self._kafka.logs if tp.topic.startswith("run-commands.")}):
             for command in self._messages(topic):
                 run_ids[command["run_id"]] += 1
-                events = frozenset((each["source"], each["id"]) for each in command["triggering_asset_events"])
+                events = frozenset(
+                    (each["source"], each["id"]) for each in command["triggering_asset_events"]
+                )
                 commands.append(
                     (command["job"], command.get("partition_key") or "", command["generation"], events)
                 )
@@ -272,7 +281,8 @@ class Oracle:
         firings_of = Counter(self._run_ids.values())
         for run_id, times in run_ids.items():
             self._expect(
-                times <= firings_of[run_id], f"run {run_id} was commanded {times} times for {firings_of[run_id]} rounds"
+                times <= firings_of[run_id],
+                f"run {run_id} was commanded {times} times for {firings_of[run_id]} rounds",
             )
         again = sum(entry.kind == "run-id-mismatch" for entry in self._audited.elements())
         spare = sum(len(same) - 1 for same in by_content.values())
@@ -289,7 +299,9 @@ class Oracle:
             self._expect(run_id in states, f"`runs` knows nothing of run {run_id}")
             state = states.get(run_id)
             if state is not None:
-                self._expect(state["state"] == "succeeded", f"run {run_id} has ended, but is {state['state']}")
+                self._expect(
+                    state["state"] == "succeeded", f"run {run_id} has ended, but is {state['state']}"
+                )
 
     def _check_positions(self) -> None:
         for group in self._kafka.groups.values():
@@ -298,9 +310,12 @@ class Oracle:
                     behind = [
                         slot
                         for slot in log.slots[group.committed[tp].offset :]
-                        if slot.record is not None and (slot.transaction is None or slot.transaction.outcome == "commit")
+                        if slot.record is not None
+                        and (slot.transaction is None or slot.transaction.outcome == "commit")
                     ]
-                    self._expect(not behind, f"{group.name} stands {len(behind)} records behind the end of {tp}")
+                    self._expect(
+                        not behind, f"{group.name} stands {len(behind)} records behind the end of {tp}"
+                    )
 
 
 def _placed(job: str, key: str | None) -> str | None:
@@ -327,7 +342,11 @@ def _contributions(
     for offset, ordinal, job, event, key, asset, *_ in batch["entries"]:
         event_key, event_id, source, *_ = batch["events"][event]
         name = batch["jobs"][job]
-        yield (batch["source"], offset, ordinal), (name[0], key, (source, event_id)), (name[4][asset], event_key or "")
+        yield (
+            (batch["source"], offset, ordinal),
+            (name[0], key, (source, event_id)),
+            (name[4][asset], event_key or ""),
+        )
 
 
 def _fold(

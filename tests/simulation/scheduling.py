@@ -62,7 +62,9 @@ class Call:
 class Process:
     """One process of a service: it can be killed between any two calls, frozen, and left behind as a zombie."""
 
-    def __init__(self, calls: "Calls", service: str, number: int, life: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, calls: "Calls", service: str, number: int, life: Callable[[], Awaitable[None]]
+    ) -> None:
         self.service, self.name, self.is_alive = service, f"{service}-{number}", True
         self.frozen_until = 0
         """The step from which on it may be chosen again."""

@@ -23,7 +23,14 @@ class States:
     """Compares what the services left in Redis."""
 
     def __init__(
-        self, kafka: Kafka, calls: Calls, server: Server, client: Client, namespace: str, horizon_ms: int, shards: int
+        self,
+        kafka: Kafka,
+        calls: Calls,
+        server: Server,
+        client: Client,
+        namespace: str,
+        horizon_ms: int,
+        shards: int,
     ) -> None:
         self._kafka, self._calls, self._server, self._client = kafka, calls, server, client
         self._namespace, self._horizon_ms, self._shards = namespace, horizon_ms, shards
@@ -78,10 +85,14 @@ class States:
 
     def _leave_out_acknowledged(self, dump: Dump, partition: int) -> None:
         """A rollback may bring back what was sent and acknowledged: the next start sends it again, as a repeat (R3)."""
-        committed = self._kafka.group(f"{self._namespace}-rollup").committed[TopicPartition("contributions", partition)]
+        committed = self._kafka.group(f"{self._namespace}-rollup").committed[
+            TopicPartition("contributions", partition)
+        ]
         for name in [name for name in dump if name.startswith("outbox:")]:
             outbox = dict(dump.pop(name))
-            if left := {field: what for field, what in outbox.items() if int(field.split(".")[0]) >= committed.offset}:
+            if left := {
+                field: what for field, what in outbox.items() if int(field.split(".")[0]) >= committed.offset
+            }:
                 dump[name] = left
 
     def _compare_runs(self, partition: int) -> list[str]:

@@ -5,7 +5,7 @@ import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 
@@ -44,7 +44,9 @@ DRAIN_STEPS: Final = 6_000
 REPLICAS: Final = 3
 
 Session = Callable[[Settings, ServiceState], Awaitable[None]]
-SERVICES: Final[dict[str, Callable[[], Session]]] = {  # looked up late, so that switches may put others in their place
+SERVICES: Final[
+    dict[str, Callable[[], Session]]
+] = {  # looked up late, so that switches may put others in their place
     "ingest": lambda: tidegate_ingest.main.session,
     "mapper": lambda: tidegate_mapper.main.session,
     "rollup": lambda: tidegate_rollup.main.session,
@@ -89,10 +91,24 @@ FAULTS: Final = {
 """What may happen, and how often beside the others."""
 
 
+class Focus(NamedTuple):
+    """The services that a schedule is hard on, and the faults that it holds."""
+
+    targets: Sequence[str]
+    faults: Sequence[str]
+
+
 class World:
     """Everything outside the services, and what happens to them."""
 
-    def __init__(self, seed: int, server: Server, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        server: Server,
+        trace: Callable[[str], None] | None = None,
+        focus: Focus | None = None,
+    ) -> None:
+        self._focus = focus
         self.seed, self._server, self._trace = seed, server, trace
         self._rng = random.Random(seed)
         self.loop = Loop()
@@ -133,6 +149,9 @@ class World:
         self._events_left = rng.randint(6, 24)
         rates = {fault: often * rng.choice((0.0, 0.0, 0.5, 1.0, 3.0)) for fault, often in FAULTS.items()}
         self._targets = rng.choice((*((service,) for service in SERVICES), tuple(SERVICES)))
+        if self._focus:
+            rates = {fault: float(fault in self._focus.faults) for fault in FAULTS}
+            self._targets = tuple(self._focus.targets)
         faults, weights = list(rates), list(rates.values())
         share = rng.choice((0.02, 0.05, 0.1)) if any(weights) else 0.0
         event_share = rng.choice((0.04, 0.08, 0.2))
@@ -165,7 +184,9 @@ class World:
             return list(dict.fromkeys(self.failures))
         lasted_ms = int((self.loop.now - START_S) * 1000)
         oracle = Oracle(self.kafka, were_marks_lost=self.were_marks_lost, lasted_ms=lasted_ms)
-        states = States(self.kafka, self.calls, self._server, self.client, NAMESPACE, HORIZON_S * 1000, SHARDS)
+        states = States(
+            self.kafka, self.calls, self._server, self.client, NAMESPACE, HORIZON_S * 1000, SHARDS
+        )
         return oracle.judge() + self._forgotten_too_early + states.judge()
 
     def close(self) -> None:
@@ -349,12 +370,17 @@ class World:
     def _depose(self) -> None:
         """A process loses its place in the group, goes on without knowing it, or comes back to itself later."""
         members = [(process, member) for process in self._exposed() for member in process.members]
+        in_flight = {call.process for call in self._exposed_calls()}
+        if in_flight and self._rng.random() < 0.7:
+            members = [each for each in members if each[0] in in_flight]
         if members:
             process, member = self._rng.choice(members)
             process.deaf_until = self.step + self._rng.choice((5, 20, 60, 150))
             if self._rng.random() < 0.5:
-                process.frozen_until = self.step + self._rng.choice((5, 20, 60))
-            self.note("depose", process.name, "deaf until", process.deaf_until, "frozen until", process.frozen_until)
+                process.frozen_until = self.step + self._rng.choice((5, 20, 60, 120))
+            self.note(
+                "depose", process.name, "deaf until", process.deaf_until, "frozen until", process.frozen_until
+            )
             member.group.leave(member)
             if len(self._alive(process.service)) == 1:
                 self._spawn(process.service)
@@ -423,18 +449,28 @@ class World:
             assert entry.position and entry.details
             name, _, _ = entry.position.rpartition("@")
             topic, _, number = name.rpartition("/")
-            self._gaps.add((entry.details["group"], TopicPartition(topic, int(number)), entry.details["beginning"]))
+            self._gaps.add(
+                (entry.details["group"], TopicPartition(topic, int(number)), entry.details["beginning"])
+            )
 
     def _note_forgotten(self, record: ConsumerRecord) -> None:
         """A run may be forgotten when the horizon has passed and the rollup can never ask for it again (T7)."""
         if record.topic != RUNS or record.value is not None:
             return
-        states = [each for each in self.kafka.records(RUNS) if each.key == record.key and each.value is not None]
+        states = [
+            each for each in self.kafka.records(RUNS) if each.key == record.key and each.value is not None
+        ]
         run = Run.from_bytes(states[-1].value)
         topic, _, number = run.source.partition("#")[0].rpartition("/")
         committed = self.kafka.group(f"{NAMESPACE}-rollup").committed.get(TopicPartition(topic, int(number)))
-        if committed is None or committed.offset <= run.offset or run.sent_at >= (self.loop.now - HORIZON_S) * 1000:
-            self._forgotten_too_early.append(f"run {run.run_id} was forgotten while it could be asked for again")
+        if (
+            committed is None
+            or committed.offset <= run.offset
+            or run.sent_at >= (self.loop.now - HORIZON_S) * 1000
+        ):
+            self._forgotten_too_early.append(
+                f"run {run.run_id} was forgotten while it could be asked for again"
+            )
 
     # Producers, definitions, workers
 
@@ -465,7 +501,9 @@ class World:
     def _event(self) -> bytes:
         rng = self._rng
         asset = rng.choice("aaabbbbbccdz")
-        key: str | None = rng.choice(MONTHS[:3] if rng.random() < 0.7 else MONTHS) if asset == "b" else rng.choice(KEYS)
+        key: str | None = (
+            rng.choice(MONTHS[:3] if rng.random() < 0.7 else MONTHS) if asset == "b" else rng.choice(KEYS)
+        )
         if (asset == "d") != (rng.random() < 0.05):
             key = None
         elif rng.random() < 0.05:
@@ -493,7 +531,9 @@ class World:
             if tp.topic.startswith(RUN_COMMANDS_PREFIX) and read < log.stable_end:
                 self._read_commands[tp] = read + 1
                 slot = log.slots[read]
-                if slot.record is not None and (slot.transaction is None or slot.transaction.outcome == "commit"):
+                if slot.record is not None and (
+                    slot.transaction is None or slot.transaction.outcome == "commit"
+                ):
                     self._take(RunCommand.from_bytes(slot.record.value))
                 return True
         return bool(self._reports)
@@ -506,5 +546,3 @@ class World:
     def _report(self, report: RunEvent) -> None:
         partition = self._report_partitions[report.run_id]
         self.kafka.append(RUN_EVENTS, partition, report.job.encode(), report.to_bytes())
-
-
