@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seeds N [--from S] [--break RULE]`: run schedules, print the seeds that go wrong, and a rate.
+"""`python -m tests.simulation --seeds N [--from S] [--break RULE]`: run schedules, print bad seeds and a rate.
 
 A seed repeats its schedule exactly, given the same Python and the same sources: hashing is fixed by PYTHONHASHSEED,
 which this sets for itself.
@@ -72,5 +72,6 @@ def _try_switches() -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # fmt: skip
+        again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main())

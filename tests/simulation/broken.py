@@ -241,31 +241,6 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(PartitionTransactions, "__init__", begin_alone)
 
 
-@breaks("T2.ids", seed=1, targets=("dispatcher",), faults=("depose", "spawn"))
-@contextmanager
-def _(_: Callable[[], Loop]) -> Iterator[None]:
-    """Only the first transactional id of a partition is initialised at its start, the other when it is used."""
-    commit = PartitionTransactions.commit
-    started: set[Any] = set()
-
-    async def start_one(self: PartitionTransactions) -> None:
-        await self._producers[0].start()
-        started.add(self._producers[0])
-
-    async def start_and_commit(self: PartitionTransactions, *arguments: Any) -> Any:
-        producer = self._producers[self._turn]
-        if producer not in started:
-            started.add(producer)
-            await producer.start()
-        return await commit(self, *arguments)
-
-    with (
-        patch.object(PartitionTransactions, "start", start_one),
-        patch.object(PartitionTransactions, "commit", start_and_commit),
-    ):
-        yield
-
-
 @breaks("T3", seed=13)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """What Redis holds is believed, wherever it stands."""

@@ -270,7 +270,8 @@ class Consumer:
 
     def hear(self) -> None:
         """Learn the group's generation, joining again first where it was thrown out."""
-        assert self.group is not None and self._listener is not None
+        assert self.group is not None
+        assert self._listener is not None
         if self.member not in self.group.members:
             self.group.join(self)
         self._listener.on_partitions_revoked(set(self._assigned))

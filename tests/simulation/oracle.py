@@ -136,7 +136,9 @@ class Oracle:
         return found
 
     def _order(self, record: ConsumerRecord) -> int:
-        return self._kafka.logs[TopicPartition(record.topic, record.partition)].slots[record.offset].order
+        log = self._kafka.log(record.topic, record.partition)
+        order: int = log.slots[record.offset].order
+        return order
 
     def _check_ingest(self) -> None:
         accepted = self._accepted()
@@ -339,8 +341,9 @@ def _contributions(
 ) -> Iterator[tuple[Coordinates, tuple[str, str, Identity], tuple[str, str]]]:
     """(coordinates, (job, key, event), (asset, key of the event)) of every entry of a record."""
     batch = json.loads(record.value)
-    for offset, ordinal, job, event, key, asset, *_ in batch["entries"]:
-        event_key, event_id, source, *_ = batch["events"][event]
+    for entry in batch["entries"]:
+        offset, ordinal, job, event, key, asset = entry[:6]
+        event_key, event_id, source = batch["events"][event][:3]
         name = batch["jobs"][job]
         yield (
             (batch["source"], offset, ordinal),

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import hiredis
-from redis._parsers.helpers import _RedisCallbacks, _RedisCallbacksRESP2
+from redis._parsers import helpers
 from redis.commands.core import AsyncCoreCommands
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError, TimeoutError
 
@@ -16,7 +16,10 @@ from tests.servers.redis import Redis
 from tests.simulation.scheduling import Calls
 
 ERRORS: Final = (ConnectionError, TimeoutError)
-_CALLBACKS: Final = {**_RedisCallbacks, **_RedisCallbacksRESP2}
+_CALLBACKS: Final[dict[str, Any]] = {
+    **vars(helpers)["_RedisCallbacks"],
+    **vars(helpers)["_RedisCallbacksRESP2"],
+}
 _COPY: Final = """
 local found = {}
 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
@@ -45,6 +48,8 @@ return found
 """
 
 Command = tuple[Any, ...]
+_Commands: Any = AsyncCoreCommands
+"""Commands in redis-py's spelling, over an `execute_command` of ours."""
 Copy = list[bytes]
 
 
@@ -95,7 +100,7 @@ class Server:
         (reply,) = self.run([("EVAL", _PUT_BACK, 0, _pattern(prefix), *copy)])
         assert not isinstance(reply, Exception), reply
 
-    def dump(self, prefix: str) -> dict[str, dict[str, Any] | str]:
+    def dump(self, prefix: str) -> dict[str, Any]:
         """Every key that starts with `prefix` without that, hashes and sorted sets as mappings."""
         (found,) = self.run([("EVAL", _DUMP, 0, _pattern(prefix))])
         return {
@@ -114,7 +119,7 @@ def _split(args: tuple[Any, ...]) -> Command:
     return (*str(args[0]).split(), *args[1:])
 
 
-class Client(AsyncCoreCommands):  # type: ignore[type-arg]
+class Client(_Commands):  # type: ignore[misc]
     """redis.asyncio.Redis, as far as the services use it. Times to live follow the loop's time."""
 
     def __init__(self, server: Server, calls: Calls) -> None:
@@ -126,6 +131,8 @@ class Client(AsyncCoreCommands):  # type: ignore[type-arg]
         return reply
 
     async def run(self, commands: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Any]:
+        """What commands with their options answer; raises the first error that Redis gives."""
+
         def perform() -> list[Any]:
             replies = self._server.run([self._lasting(_split(args)) for args, _ in commands])
             return [
@@ -142,7 +149,7 @@ class Client(AsyncCoreCommands):  # type: ignore[type-arg]
         heapq.heappush(self.expiring, (self._calls.loop.now + command[at + 1], command[1]))
         return (*command[:at], *command[at + 2 :])
 
-    def expire(self) -> None:
+    def drop_expired(self) -> None:
         """Remove what has outlived its time."""
         while self.expiring and self.expiring[0][0] <= self._calls.loop.now:
             self._server.run([("DEL", heapq.heappop(self.expiring)[1])])
@@ -157,7 +164,7 @@ class Client(AsyncCoreCommands):  # type: ignore[type-arg]
         return run
 
 
-class Pipeline(AsyncCoreCommands):  # type: ignore[type-arg]
+class Pipeline(_Commands):  # type: ignore[misc]
     """Commands that go out together."""
 
     def __init__(self, client: Client) -> None:
@@ -170,7 +177,7 @@ class Pipeline(AsyncCoreCommands):  # type: ignore[type-arg]
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def execute_command(self, *args: Any, **options: Any) -> Self:  # type: ignore[override]
+    def execute_command(self, *args: Any, **options: Any) -> Self:
         self._commands.append((args, options))
         return self
 

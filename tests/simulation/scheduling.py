@@ -1,7 +1,7 @@
 """An event loop with a time of its own, and processes that wait at every call until they are chosen."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
@@ -63,7 +63,7 @@ class Process:
     """One process of a service: it can be killed between any two calls, frozen, and left behind as a zombie."""
 
     def __init__(
-        self, calls: "Calls", service: str, number: int, life: Callable[[], Awaitable[None]]
+        self, calls: "Calls", service: str, number: int, life: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         self.service, self.name, self.is_alive = service, f"{service}-{number}", True
         self.frozen_until = 0
@@ -75,7 +75,7 @@ class Process:
         context = copy_context()
         context.run(current.set, self)
         self._calls = calls
-        self.task = calls.loop.create_task(life(), name=self.name, context=context)  # type: ignore[arg-type]
+        self.task: asyncio.Task[None] = calls.loop.create_task(life(), name=self.name, context=context)
 
     def kill(self) -> None:
         """End it where it is: nothing that it does from here on has an effect."""

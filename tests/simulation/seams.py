@@ -8,22 +8,22 @@ from typing import Any, Protocol
 from unittest.mock import patch
 
 import structlog
+
 import tidegate_dispatcher.main
 import tidegate_dispatcher.runs_log
 import tidegate_ingest.main
 import tidegate_mapper.main
 import tidegate_rollup.main
 import tidegate_rollup.owner
-from tidegate.contracts.definitions import Installation
-from tidegate.contracts.topics import DEFINITIONS, MAX_INTERNAL_BYTES
-from tidegate.core.plain import from_plain
-from tidegate.runtime import definitions_view as definitions_view_module
-from tidegate.runtime import consumer, producer, starting, state, transactions
-from tidegate.runtime.definitions_view import DefinitionsView
-
 from tests.simulation.kafka import Admin, Consumer, Kafka, Producer
 from tests.simulation.redis import Client
 from tests.simulation.scheduling import Calls, Loop
+from tidegate.contracts.definitions import Installation
+from tidegate.contracts.topics import DEFINITIONS, MAX_INTERNAL_BYTES
+from tidegate.core.plain import from_plain
+from tidegate.runtime import consumer, producer, starting, state, transactions
+from tidegate.runtime import definitions_view as definitions_view_module
+from tidegate.runtime.definitions_view import DefinitionsView
 
 MAINS = (tidegate_ingest.main, tidegate_mapper.main, tidegate_rollup.main, tidegate_dispatcher.main)
 

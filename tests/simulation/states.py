@@ -16,7 +16,7 @@ from tidegate_rollup.decide import Entry, by_shard, entries_of
 from tidegate_rollup.store import RoundStore
 
 FRESH: Final = "fresh"
-Dump = dict[str, dict[str, Any] | str]
+Dump = dict[str, Any]
 
 
 class States:
@@ -56,7 +56,7 @@ class States:
         return shards_of_partition(partition, self._kafka.partitions, self._shards)
 
     async def _fold_all(self) -> None:
-        store = RoundStore(self._client, FRESH, self._horizon_ms)  # type: ignore[arg-type]
+        store = RoundStore(self._client, FRESH, self._horizon_ms)
         for partition in range(self._kafka.partitions):
             log, ours = self._kafka.log("contributions", partition), self._fed_by(partition)
             entries: list[Entry] = []

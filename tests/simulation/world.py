@@ -1,4 +1,4 @@
-"""One schedule: an installation, events, faults and steps in an order that a seed decides; then peace, and a verdict."""
+"""One schedule: events, faults and steps in an order that a seed decides; then peace, and a verdict."""
 
 import contextlib
 import random
@@ -275,7 +275,7 @@ class World:
 
     def _move_time(self, seconds: float) -> None:
         self.loop.now += seconds
-        self.client.expire()
+        self.client.drop_expired()
         self.loop.settle()
 
     # Processes
@@ -446,7 +446,8 @@ class World:
     def _note_gap(self, record: ConsumerRecord) -> None:
         if record.topic == AUDIT and AuditKind.LOG_GAP.value.encode() in record.value:
             entry = AuditEntry.from_bytes(record.value)
-            assert entry.position and entry.details
+            assert entry.position
+            assert entry.details
             name, _, _ = entry.position.rpartition("@")
             topic, _, number = name.rpartition("/")
             self._gaps.add(
