@@ -8,9 +8,9 @@ from tidegate.contracts.accepted import AcceptedEvent
 from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.core.conditions import Leaf
-from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef
 from tidegate.definitions.routes import JobRoutes, Note, Route, Target
+from tidegate.definitions.uris import without_credentials
 from tidegate.runtime.definitions_view import DefinedJob
 
 SERVICE = "mapper"
@@ -54,8 +54,6 @@ def plan(
         by_uri.setdefault(asset.uri, []).append(name)
     for defined in sorted(jobs, key=lambda each: each.job.id):
         job = JobRoutes(defined.job)
-        schedule = defined.job.schedule
-        policy = schedule.rerun_policy if isinstance(schedule, PartitionedAssetTimetable) else None
         ref = JobRef(
             id=defined.job.id,
             incarnation=defined.incarnation,
@@ -63,7 +61,7 @@ def plan(
             rollups=job.rollups,
             assets=job.labels,
             clauses=job.clauses,
-            rerun_policy=None if policy is None else policy.value,
+            rerun_policy=job.rerun_policy,
         )
         for route in job.routes:
             way = Way(ref, route)
@@ -75,12 +73,12 @@ def plan(
 
 
 def _names(leaf: Leaf, by_uri: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """The names of the assets that a leaf stands for."""
+    """The names of the assets that a leaf stands for; none for an alias, which events name themselves."""
     if isinstance(leaf, Asset | AssetNameRef):
         return (leaf.name,)
     if isinstance(leaf, AssetUriRef):
-        # An event that gives a URI which no definition has is named after the URI.
-        return tuple(dict.fromkeys((*by_uri.get(leaf.uri, ()), leaf.uri)))
+        # An event with a URI that no definition has is named by the URI, as ingest does.
+        return tuple(dict.fromkeys((*by_uri.get(leaf.uri, ()), without_credentials(leaf.uri))))
     return ()
 
 

@@ -130,8 +130,16 @@ def _imports(source: Path) -> Iterator[str]:
 
 
 def _hold(vector: Vector, answers: Mapping[str, Ask], rules: Sequence[Rule], report: Report) -> None:
-    rule = next((rule for rule in rules if rule.applies(vector)), None)
-    expected = vector["expect"] if rule is None else rule.expectation(vector)
+    rule = None
+    try:
+        rule = next((rule for rule in rules if rule.applies(vector)), None)
+        expected = vector["expect"] if rule is None else rule.expectation(vector)
+    except (
+        Exception
+    ) as error:  # a rule that cannot cope with a vector never seen: say so, and go on with the others
+        problem = f"a rule of this file raised {type(error).__name__}: {error}"
+        report.failures.append(Failure(vector, vector["expect"], problem, rule))
+        return
     got = _answer(vector, answers)
     if not same(expected, got):
         report.failures.append(Failure(vector, expected, got, rule))

@@ -85,5 +85,22 @@ def test_a_rule_speaks_before_the_vector(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert (report.passed, report.decided.total(), report.failed) == (1, 1, 2)
 
 
+def test_a_rule_that_raises_fails_its_vector_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rules = [Rule("D0", "none", lambda vector: 1 // vector["input"] > 1, lambda vector: {})]
+    monkeypatch.setattr(
+        harness, "load", lambda topic: ({"same": lambda vector: {"is": vector["input"]}}, rules)
+    )
+    path = tmp_path / "t.json"
+    path.write_text(
+        '{"topic": "t", "vectors": [{"id": "a", "op": "same", "subject": {}, "input": 0, "expect": {"is": 0}},'
+        ' {"id": "b", "op": "same", "subject": {}, "input": 1, "expect": {"is": 1}}]}'
+    )
+    report = run_file(path)
+    assert (report.passed, [failure.vector["id"] for failure in report.failures]) == (1, ["a"])
+    assert "ZeroDivisionError" in report.failures[0].got
+
+
 def _json(expect: Vector) -> str:
     return "{" + ", ".join(f'"{name}": {value}' for name, value in expect.items()) + "}"

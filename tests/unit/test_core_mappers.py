@@ -11,12 +11,16 @@ from tests.unit.zones_of_the_world import zones_and_instants
 from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
 from tidegate.core.mappers import (
     IdentityMapper,
+    RollupMapper,
     StartOfDayMapper,
     StartOfHourMapper,
     StartOfMonthMapper,
+    StartOfQuarterMapper,
+    StartOfYearMapper,
     TemporalMapper,
 )
 from tidegate.core.mappers.base import Placement
+from tidegate.core.windows import DayWindow
 from tidegate.core.zones import instant, local
 
 kinds = st.sampled_from([StartOfHourMapper, StartOfDayMapper, StartOfMonthMapper])
@@ -146,6 +150,45 @@ def test_an_own_form_that_looks_like_a_date_is_read_by_an_hour_mapper_too() -> N
 
 def test_the_input_format_wins_over_the_iso_form() -> None:
     assert StartOfDayMapper(input_format="%Y-%d-%m").to_downstream("2026-03-10") == "2026-10-03"
+
+
+def test_a_key_of_the_mappers_own_is_read_in_its_own_form_first() -> None:
+    first_of_february = datetime(2026, 2, 1, tzinfo=UTC)
+    american = StartOfDayMapper(input_format="%d/%m/%Y", output_format="%m/%d/%Y")
+    assert american.to_downstream("01/02/2026") == "02/01/2026"
+    assert american.to_partition_date("02/01/2026") == first_of_february
+    # strptime reads 2026-03 as the third day of the year
+    assert StartOfMonthMapper(input_format="%Y-%j").to_partition_date("2026-03").month == 3
+    rolled = RollupMapper(american, DayWindow())
+    assert rolled.to_partition_date("02/01/2026") == first_of_february
+    assert rolled.to_upstream("02/01/2026")[0] == "2026-02-01T00"
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "key"),
+    [
+        (
+            StartOfYearMapper,
+            "2025-03-10",
+            "2025-W01",
+        ),  # Wednesday 2025-01-01, whose week begins on 2024-12-30
+        (StartOfQuarterMapper, "2022-03-10", "2021-W52"),  # Saturday 2022-01-01
+        (StartOfQuarterMapper, "2011-12-31", "2011-W39"),  # Saturday 2011-10-01
+        (StartOfMonthMapper, "2026-05-31", "2026-W18"),  # Friday 2026-05-01
+    ],
+)
+def test_a_period_named_by_its_first_week_is_that_period(kind: Kind, at: str, key: str) -> None:
+    mapper = kind(output_format="%G-W%V")
+    start = StartOfDayMapper().to_partition_date(at)
+    assert mapper.to_downstream(at) == key
+    assert mapper.to_partition_date(key) == mapper.period.floor(start, mapper.zone)
+
+
+def test_an_own_form_that_looks_like_an_iso_date_is_none() -> None:
+    mapper = StartOfDayMapper(output_format="%Y-%d-%m")
+    assert mapper.to_downstream("2026-02-01T09:00:00") == "2026-01-02"
+    assert mapper.to_downstream("2026-01-02") == "2026-01-02"
+    assert mapper.to_partition_date("2026-01-02") == datetime(2026, 2, 1, tzinfo=UTC)
 
 
 def test_a_sloppy_key_is_made_canonical() -> None:

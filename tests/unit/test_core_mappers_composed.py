@@ -1,6 +1,8 @@
 """Mappers: keys to keys, dates and back, alone and composed."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -146,6 +148,30 @@ def test_keys_are_mapped(mapper: PartitionMapper, key: str, downstream: str) -> 
 def test_other_keys_are_refused_by_name(mapper: PartitionMapper, key: str) -> None:
     with pytest.raises(InvalidPartitionKeyError):
         mapper.to_downstream(key)
+
+
+class Endless(IdentityMapper):
+    def to_downstream(self, key: str) -> Iterator[str]:  # type: ignore[override]
+        return (f"{key}{n}" for n in count())
+
+
+MONTH_TO_DAYS = FanOutMapper(StartOfMonthMapper(), MonthWindow())
+
+
+@pytest.mark.parametrize(
+    ("mapper", "key"),
+    [
+        (Endless(), "a"),
+        (ChainMapper(Endless(), IdentityMapper()), "a"),
+        (ProductMapper(Endless(), IdentityMapper()), "a|b"),
+        (ProductMapper(*[MONTH_TO_DAYS] * 12), "|".join(["2026-03"] * 12)),  # 31 to the power of 12
+    ],
+)
+def test_keys_without_end_are_given_up(mapper: PartitionMapper, key: str) -> None:
+    with pytest.raises(FanOutExceededError) as caught:
+        mapper.downstream_keys(key)
+    assert (caught.value.cap, caught.value.source) == (1000, "global")
+    assert caught.value.wanted > 100_000
 
 
 def test_b012_a_day_mapper_reads_times_and_dates_but_no_months() -> None:

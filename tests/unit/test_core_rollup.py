@@ -42,7 +42,8 @@ from tidegate import (
 )
 from tidegate.core.mappers import Placement, TemporalMapper
 from tidegate.core.periods import DAY
-from tidegate.core.windows import CalendarWindow
+from tidegate.core.windows import CalendarWindow, WindowDirection
+from tidegate.core.zones import local
 
 BACKWARD = Window.Direction.BACKWARD
 TWO = (IdentityMapper(), IdentityMapper())
@@ -99,6 +100,49 @@ def test_a_placed_key_lies_within_its_member(
         other = RollupMapper(member(timezone=zone, input_format=form), window)
         assert other.placements(key) == placements
         assert other.to_upstream(placements[0].key) == rollup.to_upstream(placements[0].key)
+
+
+@pytest.mark.parametrize("direction", list(Window.Direction))
+@pytest.mark.parametrize(
+    ("mapper", "unit", "key"),
+    [
+        (StartOfDayMapper(timezone="Pacific/Apia"), "day", "2011-12-31T05:00:00"),  # 2011-12-30 was skipped
+        (StartOfHourMapper(timezone="Europe/Berlin"), "hour", "2026-10-25T02:30:00"),
+        (StartOfHourMapper(timezone="Europe/Berlin"), "hour", "2026-10-25T04:00:00"),
+        (
+            StartOfHourMapper(timezone="Europe/Berlin", input_format="%Y-%m-%dT%H%z"),
+            "hour",
+            "2026-10-25T02+0100",
+        ),
+        (StartOfHourMapper(timezone="Australia/Lord_Howe"), "hour", "2026-10-04T03:00:00"),
+        (StartOfMonthMapper(), "month", "2026-02"),
+    ],
+)
+def test_a_key_has_its_place_in_every_sliding_window(
+    mapper: TemporalMapper, unit: str, key: str, direction: WindowDirection
+) -> None:
+    window = RollingWindow(5, unit, direction=direction)
+    rollup = RollupMapper(mapper, window)
+    merges = rollup.merges_repeated_hours
+    at = mapper.start_of(key)
+    found = rollup.placements(key)
+    anchors = window.anchors(at, mapper.zone)
+    assert [place.key for place in found] == [mapper.encode(anchor) for anchor in anchors]
+    for place, anchor in zip(found, anchors, strict=True):
+        members = [
+            one
+            for one in window.members(anchor, mapper.zone)
+            if not (merges and local(one, mapper.zone).fold)
+        ]
+        assert (place.member, place.size) == (members.index(at), len(members))
+
+
+def test_a_sliding_window_of_more_keys_than_an_event_may_give_is_refused() -> None:
+    RollupMapper(StartOfDayMapper(), RollingWindow(1000))
+    with pytest.raises(DefinitionError, match="every event counts for 1001 windows"):
+        RollupMapper(StartOfDayMapper(), RollingWindow(1001))
+    with pytest.raises(DefinitionError, match="max_downstream_keys 6 allows 6"):
+        RollupMapper(StartOfDayMapper(), RollingWindow(7), max_downstream_keys=6)
 
 
 def test_b013_a_sloppy_key_counts_for_its_member() -> None:

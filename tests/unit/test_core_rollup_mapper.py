@@ -19,7 +19,7 @@ from tidegate.core.mappers import (
     StartOfMonthMapper,
 )
 from tidegate.core.policies import WaitForAll, WaitPolicy
-from tidegate.core.windows import DayWindow, MonthWindow, Window
+from tidegate.core.windows import DayWindow, HourWindow, MonthWindow, Window
 from tidegate.core.windows.base import PeriodWindow
 
 Found = tuple[ZoneInfo, datetime]
@@ -89,6 +89,14 @@ def test_the_date_of_a_downstream_key_is_the_first_instant_of_its_period(
     assert start == window.period.floor(start, zone)
     member = window.member_period.floor(at, zone)
     assert start == window.period.floor(member, zone)
+
+
+def test_minutes_that_the_input_format_cannot_tell_apart_have_names() -> None:
+    members = RollupMapper(StartOfHourMapper(input_format="%Y-%m-%d"), HourWindow()).to_upstream(
+        "2026-03-10T09"
+    )
+    assert members == tuple(f"2026-03-10T09:{minute:02}" for minute in range(60))
+    assert len(set(members)) == 60
 
 
 def test_the_day_of_the_example_has_23_members_and_its_nonexistent_hour_counts_for_the_next() -> None:

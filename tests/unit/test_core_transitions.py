@@ -4,15 +4,15 @@ Zones that share a change, before and after it, are looked at once. The default 
 offsets, the local time, the weekday) once; the slow one takes them all.
 """
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.unit.zones_of_the_world import changes, different_zones
 from tidegate import (
     DayWindow,
     FanOutMapper,
@@ -25,8 +25,6 @@ from tidegate import (
 )
 from tidegate.core.periods import DAY, HOUR, MINUTE, MONTH, QUARTER, WEEK, YEAR
 
-FIRST, LAST = datetime(1975, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
-STEP = timedelta(hours=1)
 BACKWARD = Window.Direction.BACKWARD
 
 
@@ -42,23 +40,6 @@ class Change(NamedTuple):
         return (self.before, self.after, local.time(), local.weekday() == 0, local.day == 1)
 
 
-def changes_of(name: str) -> Iterator[Change]:
-    """Every instant from which a zone has another offset, to the second."""
-    zone = ZoneInfo(name)
-    at = FIRST
-    while at < LAST:
-        following = at + timedelta(days=20)
-        before, after = _offset(at, zone), _offset(following, zone)
-        if before != after:
-            low, high = at, following
-            while high - low > timedelta(seconds=1):
-                middle = low + timedelta(seconds=(high - low) // timedelta(seconds=2))
-                low, high = (middle, high) if _offset(middle, zone) == before else (low, middle)
-            yield Change(name, high, before, _offset(high, zone))
-            following = high
-        at = following
-
-
 def _offset(at: datetime, zone: ZoneInfo) -> timedelta:
     offset = at.astimezone(zone).utcoffset()
     assert offset is not None
@@ -67,11 +48,12 @@ def _offset(at: datetime, zone: ZoneInfo) -> timedelta:
 
 @cache
 def every_change() -> tuple[Change, ...]:
-    distinct = {
-        (change.at, change.before, change.after): change
-        for name in sorted(available_timezones() - {"localtime"})
-        for change in changes_of(name)
-    }
+    distinct: dict[tuple[object, ...], Change] = {}
+    for name in different_zones():
+        zone = ZoneInfo(name)
+        for at in changes(name):
+            change = Change(name, at, _offset(at - timedelta(seconds=1), zone), _offset(at, zone))
+            distinct[change[1:]] = change
     return tuple(distinct.values())
 
 

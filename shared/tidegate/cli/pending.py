@@ -20,8 +20,9 @@ from tidegate.cli.options import (
 )
 from tidegate.cli.output import make_console, make_table
 from tidegate.core.errors import DefinitionError
+from tidegate.definitions.progress import WindowCount
 from tidegate.runtime.definitions_view import definitions_view
-from tidegate.runtime.pending import PendingAsset, PendingRounds, pending_rounds
+from tidegate.runtime.pending import PendingRounds, pending_rounds
 from tidegate.runtime.redis import connect_redis
 
 _NAMES_SHOWN: Final = 6
@@ -61,7 +62,7 @@ def _show(found: PendingRounds, job: str, console: Console) -> None:
         for number, asset in enumerate(each.assets):
             first = number == 0
             table.add_row(
-                escape(each.key) if first else "",
+                escape("-" if each.key is None else each.key) if first else "",
                 escape(asset.asset),
                 _progress(asset),
                 escape(_names(asset.missing)),
@@ -71,7 +72,7 @@ def _show(found: PendingRounds, job: str, console: Console) -> None:
     console.print(f"{job}: {len(found.rounds)} of {found.total} windows", markup=False)
 
 
-def _progress(asset: PendingAsset) -> str:
+def _progress(asset: WindowCount) -> str:
     needed = "" if asset.needed == asset.expected else f", needs {asset.needed}"
     return f"{asset.arrived}/{asset.expected}{needed}"
 

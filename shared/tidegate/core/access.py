@@ -22,7 +22,11 @@ class AssetAccessControl(Plain):
     allow_global: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "producer_teams", _teams(self.producer_teams or (), "producer_teams"))
+        object.__setattr__(
+            self,
+            "producer_teams",
+            _teams(() if self.producer_teams is None else self.producer_teams, "producer_teams"),
+        )
         if self.consumer_teams is not None:
             object.__setattr__(self, "consumer_teams", _teams(self.consumer_teams, "consumer_teams"))
         if not isinstance(self.allow_global, bool):
@@ -34,12 +38,13 @@ class AssetAccessControl(Plain):
 def _teams(teams: Iterable[str], field: str) -> tuple[str, ...]:
     if isinstance(teams, str) or not isinstance(teams, Iterable):
         raise DefinitionTypeError(f"AssetAccessControl.{field} must be a list of team names, not {teams!r}")
+    teams = tuple(teams)  # they may be given only once
     for team in teams:
         if not isinstance(team, str) or not team.strip():
             raise DefinitionError(
                 f"AssetAccessControl.{field} holds {team!r}: a team is text that is not blank"
             )
-    return tuple(teams)
+    return teams
 
 
 OPEN: Final = AssetAccessControl()

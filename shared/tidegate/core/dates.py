@@ -22,6 +22,13 @@ class ResolvedDate(NamedTuple):
     conflict: tuple[datetime, ...] = ()
     """The dates that could not be reconciled, oldest first; empty where there was no conflict."""
 
+    @property
+    def message(self) -> str:
+        """What the audit entry of a conflict says."""
+        return "the run has no partition date: its events give " + ", ".join(
+            at.isoformat() for at in self.conflict
+        )
+
 
 def resolve_partition_date(contributed: Iterable[ContributedDate]) -> ResolvedDate:
     """The one date that the contributions agree on, whatever their order.

@@ -6,6 +6,7 @@ in Airflow; so does one with a field that holds somebody's own JSON, which is le
 travel as `{"seconds": 90.0}`, `{"relativedelta": {...}}` and `{"instant": "2026-03-10T09:00:00+00:00"}`.
 """
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 
 from dateutil.relativedelta import relativedelta
 
-from tidegate.core.errors import DefinitionError, DefinitionTypeError, UnknownTypeError
+from tidegate.core.errors import DefinitionError, DefinitionTypeError, TidegateError, UnknownTypeError
 
 type_registry: dict[str, type] = {}
 """What the `type` of plain data may name: classes that have `serialize` and `deserialize`."""
@@ -113,20 +114,25 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(data: Any) -> Any:
-    """The value whose `plain` form is `data`; raises DefinitionError for an unknown type."""
+    """The value whose `plain` form is `data`.
+
+    Raises DefinitionError for an unknown type or for data nested too deeply, and it or DefinitionTypeError where a type
+    cannot be built from its data, whatever the type itself raises.
+    """
+    try:
+        return _from_plain(data)
+    except RecursionError:
+        raise DefinitionError("the definition is nested too deeply, or holds itself") from None
+
+
+def _from_plain(data: Any) -> Any:
     if isinstance(data, list):
         return tuple(from_plain(item) for item in data)
     if not isinstance(data, dict):
         return data
     if "type" not in data:
-        if data.keys() == {"seconds"}:
-            if not isinstance(seconds := data["seconds"], int | float):
-                raise DefinitionTypeError(f"a duration must be a number of seconds, not {seconds!r}")
-            return timedelta(seconds=seconds)
-        if data.keys() == {"relativedelta"}:
-            return relativedelta(**data["relativedelta"])
-        if data.keys() == {"instant"}:
-            return datetime.fromisoformat(data["instant"])
+        if len(data) == 1 and (read := _TIMES.get(next(iter(data)))) is not None:
+            return read(next(iter(data.values())))
         return {key: from_plain(item) for key, item in data.items()}
     name = data["type"]
     if not isinstance(name, str) or name not in type_registry:
@@ -135,11 +141,71 @@ def from_plain(data: Any) -> Any:
             f" {', '.join(sorted(type_registry))}"
         )
     fields_of = {key: value for key, value in data.items() if key != "type"}
-    return type_registry[name].deserialize(fields_of)  # type: ignore[attr-defined]
+    try:
+        return type_registry[name].deserialize(fields_of)  # type: ignore[attr-defined]
+    except TidegateError:
+        raise
+    except TypeError as error:  # a `deserialize` of its own, or one that a plugin brings
+        raise DefinitionTypeError(f"{name} cannot be built from {fields_of!r:.200}: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise DefinitionError(f"{name} cannot be built from {fields_of!r:.200}: {what}") from error
+
+
+def _duration(seconds: Any) -> timedelta:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise DefinitionTypeError(f"a duration must be a number of seconds, not {seconds!r:.200}")
+    try:
+        return timedelta(seconds=seconds)
+    except (OverflowError, ValueError) as error:
+        raise DefinitionError(f"a duration of {seconds!r:.200} seconds is out of range: {error}") from error
+
+
+def _relative(parts: Any) -> relativedelta:
+    if not isinstance(parts, dict):
+        raise DefinitionTypeError(f"a relativedelta must be an object of its parts, not {parts!r:.200}")
+    for name, part in parts.items():
+        if name not in _RELATIVE:
+            raise DefinitionError(f"a relativedelta has no part {name!r:.200}: use {', '.join(_RELATIVE)}")
+        if isinstance(part, bool) or not isinstance(part, int):
+            raise DefinitionTypeError(f"{name} of a relativedelta must be a whole number, not {part!r:.200}")
+    return relativedelta(**parts)
+
+
+def _instant(text: Any) -> datetime:
+    if not isinstance(text, str):
+        raise DefinitionTypeError(f"an instant must be text in ISO 8601, not {text!r:.200}")
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise DefinitionError(
+            f"an instant must be text in ISO 8601 such as '2026-03-10T09:00:00+00:00', not {text!r:.200}"
+        ) from error
+
+
+_TIMES: Final[dict[str, Callable[[Any], Any]]] = {
+    "seconds": _duration,
+    "relativedelta": _relative,
+    "instant": _instant,
+}
 
 
 def expect(value: Any, kind: type[T], field: str) -> T:
     """`value` if it is a `kind`; raises DefinitionTypeError that names the field otherwise."""
     if not isinstance(value, kind):
-        raise DefinitionTypeError(f"{field} must be a {kind.__name__}, not {value!r}")
+        raise DefinitionTypeError(f"{field} must be a {kind.__name__}, not {value!r:.200}")
+    return value
+
+
+def expect_flag(value: object, field: str) -> bool:
+    """`value` if it is true or false; raises DefinitionTypeError that names the field otherwise."""
+    if not isinstance(value, bool):
+        raise DefinitionTypeError(f"{field} must be true or false, not {value!r:.200}")
+    return value
+
+
+def expect_text(value: object, field: str) -> str:
+    """`value` if it is text; raises DefinitionTypeError that names the field otherwise."""
+    if not isinstance(value, str):
+        raise DefinitionTypeError(f"{field} must be text, not {value!r:.200}")
     return value

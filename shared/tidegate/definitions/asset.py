@@ -1,5 +1,6 @@
 """Assets: what producers update and schedules wait for, and the ways to name them."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from tidegate.definitions.uris import normal_uri, without_credentials
 
 MAX_NAME_CHARACTERS: Final = 1500
 _RESERVED: Final = frozenset({"self", "context", "outlet_events"})
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_NOT_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, init=False)
@@ -46,12 +47,13 @@ class Asset(Leaf):
         name = without_credentials(checked_name(given if name is None else name, "Asset.name"))
         if name in _RESERVED:
             raise DefinitionError(f"Asset.name {name!r} is reserved: choose another")
-        if len(given) > MAX_NAME_CHARACTERS or _CONTROL.search(given):
+        if len(given) > MAX_NAME_CHARACTERS or _NOT_IN_NAMES.search(given):
             raise DefinitionError(
                 f"Asset.uri {given[:40]!r} must have 1 to {MAX_NAME_CHARACTERS} characters and no control characters"
             )
         if extra is not None and not isinstance(extra, Mapping):
             raise DefinitionTypeError(f"Asset.extra must be a dict of JSON data, not {extra!r:.100}")
+        _check_json(extra)
         if access_control is not None:
             expect(access_control, AssetAccessControl, "Asset.access_control")
         values = {
@@ -144,11 +146,18 @@ class AssetAlias(Leaf):
         checked_name(self.group, "AssetAlias.group")
 
 
+def _check_json(extra: Mapping[str, Any] | None) -> None:
+    try:
+        json.dumps(dict(extra or {}), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DefinitionError(f"Asset.extra must be a dict of JSON data: {error}") from error
+
+
 def checked_name(name: object, field_name: str) -> str:
     """`name` if it has 1 to 1500 visible characters; raises DefinitionError."""
     if not isinstance(name, str):
         raise DefinitionError(f"{field_name} must be text, not {name!r}")
-    if not name.strip() or len(name) > MAX_NAME_CHARACTERS or _CONTROL.search(name):
+    if not name.strip() or len(name) > MAX_NAME_CHARACTERS or _NOT_IN_NAMES.search(name):
         raise DefinitionError(
             f"{field_name} {name[:40]!r} must have 1 to {MAX_NAME_CHARACTERS} visible characters"
         )

@@ -1,14 +1,14 @@
 """Jobs: what consumers declare (Airflow's DAG, as far as scheduling goes; rule D26, D29)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.core.conditions import Leaf
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
-from tidegate.core.plain import Plain, expect
+from tidegate.core.plain import Plain, expect, expect_flag, expect_text
 from tidegate.core.timetables.base import Timetable, utc
 from tidegate.definitions.asset import Asset, AssetAlias
 from tidegate.definitions.schedules import Schedule, as_timetable
@@ -66,17 +66,24 @@ class Job(Plain):
         object.__setattr__(self, "schedule", as_timetable(self.schedule))
         if self.schedule is not None:
             self.schedule.validate()
-        object.__setattr__(self, "inlets", tuple(expect(one, Leaf, "Job.inlets") for one in self.inlets))
-        object.__setattr__(self, "outlets", tuple(_outlet(one) for one in self.outlets))
+        inlets = tuple(expect(one, Leaf, "Job.inlets") for one in _listed(self.inlets, "Job.inlets"))
+        object.__setattr__(self, "inlets", inlets)
+        outlets = tuple(_outlet(one) for one in _listed(self.outlets, "Job.outlets"))
+        object.__setattr__(self, "outlets", outlets)
+        if self.team is not None and not expect_text(self.team, "Job.team").strip():
+            raise DefinitionError(f"Job.team {self.team!r} is blank: leave it out for a job without a team")
+        expect_text(self.description, "Job.description")
+        expect_flag(self.catchup, "Job.catchup")
         for name in ("start_date", "end_date"):
             at = getattr(self, name)
             if at is not None and not isinstance(at, datetime):
                 raise DefinitionTypeError(f"Job.{name} must be an aware datetime, not {at!r}")
             if at is not None:
                 object.__setattr__(self, name, utc(at, f"Job.{name}"))
-        if self.run_commands_topic is not None and not _TOPIC.fullmatch(self.run_commands_topic):
+        topic = self.run_commands_topic
+        if topic is not None and not _TOPIC.fullmatch(expect_text(topic, "Job.run_commands_topic")):
             raise DefinitionError(
-                f"Job.run_commands_topic {self.run_commands_topic!r} is no topic name: use letters, digits, '.', '_'"
+                f"Job.run_commands_topic {topic!r:.300} is no topic name: use letters, digits, '.', '_'"
                 " and '-'"
             )
 
@@ -85,6 +92,12 @@ class Job(Plain):
         if self.description:
             data["description"] = self.description
         return data
+
+
+def _listed(value: object, field_name: str) -> Iterable[object]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise DefinitionTypeError(f"{field_name} must be a list of assets, not {value!r:.200}")
+    return value
 
 
 def _outlet(value: object) -> Asset | AssetAlias:

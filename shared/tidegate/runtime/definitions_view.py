@@ -16,6 +16,8 @@ from tidegate.contracts.topics import DEFINITIONS
 from tidegate.core.errors import TidegateError
 from tidegate.core.plain import from_plain
 from tidegate.definitions import Asset, Job
+from tidegate.definitions.known import known_assets
+from tidegate.definitions.routes import JobRoutes
 from tidegate.runtime.patience import patient
 from tidegate.runtime.topic_admin import admin_client
 
@@ -69,6 +71,7 @@ class DefinitionsView:
                 if read is not None:
                     job = from_plain(read.body)
                     assert isinstance(job, Job)
+                    _ = JobRoutes(job).routes  # raises whatever a timetable of the user's own raises
                     defined = DefinedJob(job, read.incarnation, record.offset)
                 self._jobs[name].append((record.offset, defined))
             elif kind == "asset":
@@ -104,12 +107,9 @@ class DefinitionsView:
         return None
 
     def assets_at(self, offset: int) -> dict[str, Asset]:
-        """Every asset that the records below `offset` name, by name; one that is defined itself before one in a job."""
-        found = _as_of(offset, self._assets)
-        for defined in self.jobs_at(offset).values():
-            for asset in assets_of(defined.job):
-                found.setdefault(asset.name, asset)
-        return found
+        """Every asset that the records below `offset` name, by name; of several, `known_assets` says which."""
+        jobs = (each.job for each in self.jobs_at(offset).values())
+        return known_assets(_as_of(offset, self._assets), jobs)
 
     def known_assets(self) -> dict[str, Asset]:
         """Every asset that a definition names as of now, by name."""
@@ -174,13 +174,6 @@ def _as_of(offset: int, histories: Mapping[str, Sequence[tuple[int, T | None]]])
         if place and (value := history[place - 1][1]) is not None:
             found[name] = value
     return dict(sorted(found.items()))
-
-
-def assets_of(job: Job) -> list[Asset]:
-    """Every asset that a job names."""
-    condition = job.schedule.asset_condition if job.schedule is not None else None
-    leaves = condition.leaves() if condition is not None else ()
-    return [leaf for leaf in (*leaves, *job.inlets, *job.outlets) if isinstance(leaf, Asset)]
 
 
 @asynccontextmanager

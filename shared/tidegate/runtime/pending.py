@@ -15,42 +15,33 @@ from redis.asyncio import Redis
 from tidegate.contracts.contributions import JobRef
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.redis_keys import open_key, round_key, round_name
-from tidegate.core.errors import InvalidPartitionKeyError
 from tidegate.core.instants import from_ms
-from tidegate.core.mappers import RollupMapper
-from tidegate.core.timetables import PartitionedAssetTimetable
-from tidegate.definitions import Asset, Job
+from tidegate.definitions.progress import WindowCount, window_count
+from tidegate.definitions.routes import JobRoutes
 from tidegate.runtime.definitions_view import DefinitionsView
 
 _MEMBER: Final = re.compile(r"m:(\d+):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class PendingAsset:
-    """One asset's part of a round."""
-
-    asset: str
-    arrived: int
-    expected: int
-    needed: int
-    """How many members the wait policy asks for."""
-    missing: tuple[str, ...]
-    """Members that are not in, by name, in window order."""
-
-
-@dataclass(frozen=True, slots=True)
 class PendingRound:
-    key: str
+    """A round that is filling."""
+
+    key: str | None
+    """None for the one round of a job without partitions."""
     opened_at: datetime
     """When the broker received its first member's contribution."""
-    assets: tuple[PendingAsset, ...]
+    assets: tuple[WindowCount, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRounds:
+    """What a job is waiting for."""
+
     rounds: tuple[PendingRound, ...]
     """The first ones by key."""
     total: int
+    """How many there are."""
 
 
 async def count_open(redis: Redis, namespace: str, shards: int, jobs: Mapping[str, str]) -> dict[str, int]:
@@ -105,41 +96,13 @@ async def _describe(
             present.setdefault(int(found[1]), set()).add(int(found[2]))
     needs = await redis.hmget(name, [f"need:{asset}" for asset in range(len(ref.assets))])
     defined = view.job_at_revision(ref.id, ref.revision) or view.job(ref.id)
-    names = _member_names(defined.job, key) if defined else {}
+    routes = JobRoutes(defined.job).routes if defined else ()
     assets = []
-    for index, asset in enumerate(ref.assets):
-        members, arrived = names.get(index), present.get(index, set())
-        size, needed = map(int, str(need).split()) if (need := needs[index]) else (0, 0)
-        if not size:
-            size = len(members) if members else 1
-            needed = _needed(defined.job, index, size) if defined else size
-        if members is None or len(members) != size:
-            members = (asset,) if size == 1 else tuple(f"member {n}" for n in range(size))
-        missing = tuple(member for n, member in enumerate(members) if n not in arrived)
-        assets.append(PendingAsset(asset, len(arrived), size, needed, missing))
-    return PendingRound(key, from_ms(int(opened.rpartition(".")[2])), tuple(assets))
-
-
-def _member_names(job: Job, key: str) -> Mapping[int, tuple[str, ...]]:
-    """By asset index the names of the window's members: keys of a rollup, else the asset's own name."""
-    if not isinstance(schedule := job.schedule, PartitionedAssetTimetable):
-        return {}
-    names: dict[int, tuple[str, ...]] = {}
-    for index, leaf in enumerate(schedule.assets_in_order):
-        mapper = schedule.mapper_for(leaf)
-        if isinstance(mapper, RollupMapper):
-            try:
-                names[index] = mapper.to_upstream(key)
-            except InvalidPartitionKeyError:
-                continue  # the round is of an older definition
-        elif isinstance(leaf, Asset):
-            names[index] = (leaf.name,)
-    return names
-
-
-def _needed(job: Job, index: int, size: int) -> int:
-    if isinstance(schedule := job.schedule, PartitionedAssetTimetable):
-        mapper = schedule.mapper_for(schedule.assets_in_order[index])
-        if isinstance(mapper, RollupMapper):
-            return mapper.wait_policy.needed(size)
-    return size
+    for index, (asset, need) in enumerate(zip(ref.assets, needs, strict=True)):
+        route = routes[index] if index < len(routes) else None
+        window = None
+        if need:
+            size, needed = map(int, str(need).split())
+            window = (size, needed)
+        assets.append(window_count(asset, route, key, present.get(index, ()), window))
+    return PendingRound(key or None, from_ms(int(opened.rpartition(".")[2])), tuple(assets))

@@ -5,7 +5,7 @@ not read are found by writing keys until one matches.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import product
@@ -25,6 +25,7 @@ MEMBER_OF: Final = {
     "Year": "Month",
 }
 FORMS: Final = {
+    "Minute": "%Y-%m-%dT%H:%M",
     "Hour": "%Y-%m-%dT%H",
     "Day": "%Y-%m-%d",
     "Week": "%Y-%m-%d (W%V)",
@@ -248,6 +249,8 @@ class Model:
                 raise Refused
             self._check_key(subject["downstream_key"])
         elif kind in ("ChainMapper", "ProductMapper"):
+            for part in subject["mappers"]:  # they are there before the whole
+                self.check(part)
             if len(subject["mappers"]) < 2:
                 raise Refused("TypeError")
             if kind == "ProductMapper" and subject.get("delimiter") == "":
@@ -280,9 +283,10 @@ class Model:
             if len(set(parts)) < len(parts) or not all(map(str.isidentifier, names)) or "}{" in rest:
                 raise Refused
 
-    def _check_parts(self, parts: Iterable[Subject]) -> None:
+    def _check_parts(self, parts: Sequence[Subject]) -> None:
         for part in parts:
             self.check(part)
+        for part in parts:
             if part["type"] == "RollupMapper":
                 self.touch("F11")
                 raise Refused("TypeError")
@@ -320,6 +324,9 @@ class Model:
             raise Refused("TypeError")
 
     def _check_fan_out(self, subject: Subject) -> None:
+        for part in (subject["upstream_mapper"], subject.get("downstream_mapper")):
+            if part:
+                self.check(part)
         self._check_parts([subject["upstream_mapper"]])
         self.check_window(subject["window"])
         if not subject["upstream_mapper"]["type"].startswith("StartOf"):

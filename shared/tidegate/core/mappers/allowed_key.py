@@ -1,10 +1,10 @@
 """The mapper that lets named keys through."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
-from tidegate.core.keys import validate_key
+from tidegate.core.errors import InvalidPartitionKeyError
+from tidegate.core.keys import expect_keys
 from tidegate.core.mappers.base import PartitionMapper
 
 
@@ -19,22 +19,7 @@ class AllowedKeyMapper(PartitionMapper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given: Iterable[str] = self.allowed_keys
-        if isinstance(given, str) or not isinstance(given, Iterable):
-            raise DefinitionTypeError(
-                f"AllowedKeyMapper.allowed_keys must be a list of keys, not {given!r}:"
-                " write AllowedKeyMapper(['us', 'eu'])"
-            )
-        keys = tuple(dict.fromkeys(sorted(given) if isinstance(given, set | frozenset) else given))
-        for key in keys:
-            if not isinstance(key, str):
-                raise DefinitionTypeError(
-                    f"AllowedKeyMapper.allowed_keys holds {key!r}, which is not text: use keys"
-                )
-            try:
-                validate_key(key)
-            except ValueError as error:
-                raise DefinitionError(f"AllowedKeyMapper.allowed_keys: {error}") from error
+        keys = expect_keys(self.allowed_keys, "AllowedKeyMapper.allowed_keys")
         object.__setattr__(self, "allowed_keys", keys)
 
     def to_downstream(self, key: str) -> str:

@@ -12,6 +12,8 @@ from tidegate.core.state import compare_by_state
 
 MAX_DOWNSTREAM_KEYS: Final = 1000
 """How many downstream keys one upstream key may give at most, whatever a mapper allows."""
+_MOST_COUNTED: Final = 100_000
+"""How many keys are looked at, repeats included, before an upstream key is given up."""
 
 
 class Placement(NamedTuple):
@@ -23,7 +25,7 @@ class Placement(NamedTuple):
     size: int
     """How many members the window has."""
     needed: int
-    """How many of them its wait policy asks for; size + 1 where that can never be met."""
+    """How many of them its wait policy asks for; more than `size` where that can never be met."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class PartitionMapper(Plain, ABC, is_base=True):
     def downstream_keys(self, key: str) -> tuple[str, ...]:
         """The distinct downstream keys of `key`, in order; raises FanOutExceededError for more than allowed."""
         keys = self.to_downstream(key)
-        return self.capped((keys,) if isinstance(keys, str) else tuple(dict.fromkeys(keys)))
+        return self.capped((keys,) if isinstance(keys, str) else distinct(keys))
 
     def capped(self, keys: tuple[str, ...]) -> tuple[str, ...]:
         """`keys` if there are no more than allowed; raises FanOutExceededError."""
@@ -112,6 +114,21 @@ class PartitionMapper(Plain, ABC, is_base=True):
     def warnings(self) -> tuple[str, ...]:
         """What a person should know about this mapper when it is loaded, though it works."""
         return tuple(warning for child in self.children for warning in child.warnings())
+
+
+def distinct(keys: Iterable[str]) -> tuple[str, ...]:
+    """The distinct keys, in order; raises FanOutExceededError for so many, or endless ones, that none can be used."""
+    found: dict[str, None] = {}
+    for wanted, key in enumerate(keys, 1):
+        expect_countable(wanted)
+        found[key] = None
+    return tuple(found)
+
+
+def expect_countable(wanted: int) -> None:
+    """Raises FanOutExceededError for more keys than are ever looked at."""
+    if wanted > _MOST_COUNTED:
+        raise FanOutExceededError(cap=MAX_DOWNSTREAM_KEYS, source="global", wanted=wanted)
 
 
 def expect_part(value: object, field_name: str) -> PartitionMapper:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from tidegate.core.errors import DefinitionTypeError
-from tidegate.core.mappers.base import PartitionMapper, check_fields, expect_part
+from tidegate.core.mappers.base import PartitionMapper, check_fields, distinct, expect_countable, expect_part
 from tidegate.core.plain import from_plain
 
 
@@ -53,7 +53,8 @@ class ChainMapper(PartitionMapper):
             for one in keys:
                 given = step(mapper, one)
                 fans_out = fans_out or not isinstance(given, str)
-                found.update(dict.fromkeys((given,) if isinstance(given, str) else given))
+                found.update(dict.fromkeys((given,) if isinstance(given, str) else distinct(given)))
+                expect_countable(len(found))
             keys = tuple(found)
         return keys if fans_out else keys[0]
 

@@ -82,9 +82,7 @@ class FanOutMapper(PartitionMapper):
         mapper = self.upstream_mapper
         if isinstance(mapper, TemporalMapper):
             try:
-                return tuple(
-                    dict.fromkeys(self._named(self._members(mapper, mapper.to_partition_date(key)), mapper))
-                )
+                return tuple(dict.fromkeys(self._named(self._members(mapper, mapper.start_of(key)), mapper)))
             except OverflowError as error:
                 raise mapper.out_of_range(key) from error
         anchors = mapper.to_downstream(key)

@@ -3,15 +3,18 @@
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import accumulate
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from tidegate.core.errors import NotAMemberError
 from tidegate.core.mappers.base import PartitionMapper
 from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
-from tidegate.core.periods import DAY, HOUR
+from tidegate.core.periods import DAY, PERIODS
 from tidegate.core.windows.base import CalendarWindow, Window
+from tidegate.core.windows.rolling import RollingWindow
 from tidegate.core.zones import instant, local
 
 _REMEMBERED_ANCHORS: Final = 16_384
@@ -77,11 +80,30 @@ class CalendarMembership(Membership):
         member = self._window.member_period.floor(at, zone)
         if self.merges_repeated_hours:
             member = _first_of_its_name(member, zone)
+        anchors = self._window.anchors(member, zone)
+        if isinstance(self._window, RollingWindow):
+            return self._rolling_places(self._window, anchors, zone)
         found = []
-        for anchor in self._window.anchors(member, zone):
+        for anchor in anchors:
             key, members = self._named(anchor)
             found.append(Place(key, bisect_right(members, member) - 1, len(members)))
         return tuple(found)
+
+    def _rolling_places(
+        self, window: RollingWindow, anchors: Sequence[datetime], zone: ZoneInfo
+    ) -> tuple[Place, ...]:
+        """The places of the one member that windows with these anchors share, without the members of each."""
+        # The first window ends with the shared member and the last begins with it; the others lie in between.
+        stretch = (*window.members(anchors[0], zone), *window.members(anchors[-1], zone)[1:])
+        before = [0, *accumulate(self._is_member(at, zone) for at in stretch)]
+        return tuple(
+            Place(
+                self._namer.encode(anchor),
+                before[window.size - 1] - before[n],
+                before[n + window.size] - before[n],
+            )
+            for n, anchor in enumerate(anchors)
+        )
 
     def members(self, downstream_key: str) -> tuple[str, ...]:
         anchor = self._namer.to_partition_date(downstream_key)
@@ -108,14 +130,20 @@ class CalendarMembership(Membership):
         members = self._window.members(anchor, zone)
         if not self.merges_repeated_hours:
             return members
-        return tuple(at for at in members if _first_of_its_name(at, zone) == at)
+        return tuple(at for at in members if self._is_member(at, zone))
+
+    def _is_member(self, at: datetime, zone: ZoneInfo) -> bool:
+        return not self.merges_repeated_hours or _first_of_its_name(at, zone) == at
 
     def _mapper_at(self, period: str) -> TemporalMapper:
-        """The mapper that names the starts of a period; minutes, which have none, are named as producers do."""
-        if self._mapper.period.name == period or period not in MAPPER_OF_PERIOD:
+        """A mapper that names the starts of a period; minutes have none of their own."""
+        if self._mapper.period.name == period:
             return self._mapper
+        is_part_of_day = PERIODS[period].rank < DAY.rank
+        offset = "%z" if is_part_of_day and not self.merges_repeated_hours else ""
+        if period not in MAPPER_OF_PERIOD:
+            return replace(self._mapper, output_format="%Y-%m-%dT%H:%M" + offset)
         kind = MAPPER_OF_PERIOD[period]
-        offset = "%z" if kind.period is HOUR and not self.merges_repeated_hours else ""
         return kind(
             timezone=self._mapper.timezone,
             input_format=self._mapper.input_format,

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
+from math import prod
 from typing import Any
 
 from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
-from tidegate.core.mappers.base import PartitionMapper, check_fields, expect_part
+from tidegate.core.mappers.base import PartitionMapper, check_fields, distinct, expect_countable, expect_part
 from tidegate.core.plain import from_plain
 
 
@@ -70,7 +71,8 @@ class ProductMapper(PartitionMapper):
         ]
         if all(isinstance(one, str) for one in given):
             return self.delimiter.join(map(str, given))
-        choices = ((one,) if isinstance(one, str) else tuple(one) for one in given)
+        choices = [(one,) if isinstance(one, str) else distinct(one) for one in given]
+        expect_countable(prod(map(len, choices)))
         return tuple(dict.fromkeys(self.delimiter.join(parts) for parts in product(*choices)))
 
     def to_partition_date(self, downstream_key: str) -> datetime | None:

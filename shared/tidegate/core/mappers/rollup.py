@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 
 from tidegate.core.errors import DefinitionError, InvalidPartitionKeyError
-from tidegate.core.mappers.base import PartitionMapper, Placement, expect_part
+from tidegate.core.mappers.base import MAX_DOWNSTREAM_KEYS, PartitionMapper, Placement, expect_part
 from tidegate.core.mappers.decoding import expect_decodable
 from tidegate.core.mappers.membership import CalendarMembership, CustomMembership, Membership, TextMembership
 from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
@@ -15,6 +15,7 @@ from tidegate.core.policies.base import WaitPolicy
 from tidegate.core.policies.minimum_count import MinimumCount
 from tidegate.core.policies.wait_for_all import WaitForAll
 from tidegate.core.windows.base import CalendarWindow, Window
+from tidegate.core.windows.rolling import RollingWindow
 from tidegate.core.windows.segment import SegmentWindow
 
 
@@ -50,6 +51,12 @@ class RollupMapper(PartitionMapper):
                 )
         elif isinstance(mapper, TemporalMapper) and not window.gives_anchors:
             self._expect_members_map_back(mapper)
+        allowed = min(self.max_downstream_keys or MAX_DOWNSTREAM_KEYS, MAX_DOWNSTREAM_KEYS)
+        if isinstance(window, RollingWindow) and window.size > allowed:
+            raise DefinitionError(
+                f"RollupMapper can never fire: every event counts for {window.size} windows of {window}, and"
+                f" max_downstream_keys {self.max_downstream_keys} allows {allowed}; use a smaller size"
+            )
         self._expect_satisfiable()
 
     @cached_property
@@ -62,7 +69,7 @@ class RollupMapper(PartitionMapper):
         return TextMembership(mapper, window)
 
     def to_downstream(self, key: str) -> str | tuple[str, ...]:
-        """The downstream key; several where windows overlap."""
+        """The downstream key, in the form of the window's own period (rule D22); several where windows overlap."""
         keys = self._membership.downstream_keys(key)
         return keys[0] if len(keys) == 1 else keys
 
@@ -90,11 +97,6 @@ class RollupMapper(PartitionMapper):
     def carry_partition_date(self, source_partition_date: datetime | None) -> datetime | None:
         """What the upstream mapper carries: a date where the key stays as it is (rule F15)."""
         return self.upstream_mapper.carry_partition_date(source_partition_date)
-
-    @property
-    def period_mapper(self) -> PartitionMapper:
-        """Names downstream keys: the mapper of the window's period (rule D22)."""
-        return self._membership.namer
 
     @property
     def merges_repeated_hours(self) -> bool:

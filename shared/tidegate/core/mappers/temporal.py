@@ -43,7 +43,8 @@ class TemporalMapper(PartitionMapper, is_base=True):
         super().__post_init__()
         object.__setattr__(self, "timezone", zone_name(self.timezone))
         zone_named(self.timezone)
-        object.__setattr__(self, "output_format", self.output_format or "")
+        if self.output_format is None:  # as Airflow has it
+            object.__setattr__(self, "output_format", "")
         for name in ("input_format", "output_format"):
             if not isinstance(value := getattr(self, name), str):
                 raise DefinitionTypeError(
@@ -55,27 +56,37 @@ class TemporalMapper(PartitionMapper, is_base=True):
         return zone_named(self.timezone)
 
     def to_downstream(self, key: str) -> str:
-        return self.encode(self.to_partition_date(key))
+        return self.encode(self.start_of(key))
+
+    def start_of(self, key: str) -> datetime:
+        """The first instant of the period that an upstream key lies in, in UTC."""
+        return self._start(key, self.decode(key))
 
     def to_partition_date(self, downstream_key: str) -> datetime:
         """The first instant of the period that the key names, in UTC."""
-        at = self.decode(downstream_key)
+        start = self._start(downstream_key, self.decode(downstream_key, is_own=True))
+        if not self.output_format or self.period.rank <= WEEK.rank or self.encode(start) == downstream_key:
+            return start
+        # A longer period that is named by its first week may begin after that week did: 2025-W01 on 2024-12-30.
         try:
-            return self.period.floor(at, self.zone)
-        except (OverflowError, ValueError) as error:
-            raise self.out_of_range(downstream_key) from error
+            after = self.period.next(start, self.zone)
+        except (OverflowError, ValueError):
+            return start
+        return after if self.encode(after) == downstream_key else start
 
-    def decode(self, key: str) -> datetime:
+    def decode(self, key: str, *, is_own: bool = False) -> datetime:
         """The instant that a key names: `input_format`, the mapper's own form, or the ISO forms of D1.
 
-        Raises InvalidPartitionKeyError.
+        Of a key that two of these read, an upstream one has the first; with `is_own`, which says that the mapper itself
+        named it, the own form comes before `input_format`. Raises InvalidPartitionKeyError.
         """
         is_iso = self._is_iso(key)
         try:
-            if is_iso and self.input_format == DEFAULT_INPUT_FORMAT:  # the same as below, ten times as fast
+            if is_iso and self._reads_iso_alike:  # the same as below, ten times as fast
                 return instant(datetime.fromisoformat(key), self.zone)
             if key.isascii() and key == key.strip():
-                for form in (form_of(self.input_format), *self._own_forms):
+                given = (form_of(self.input_format),)
+                for form in (*self._own_forms, *given) if is_own else (*given, *self._own_forms):
                     if (wall := form.read(key)) is not None:
                         return instant(wall, self.zone)
             if is_iso:
@@ -114,6 +125,19 @@ class TemporalMapper(PartitionMapper, is_base=True):
         """The form of keys, and where it has no offset, the one that tells a repeated hour apart."""
         form = self.output_format or self.default_output_format
         return _own_forms(form, self.period)
+
+    @property
+    def _reads_iso_alike(self) -> bool:
+        """Whether a key in an ISO form names the same instant in whatever form it is read."""
+        return self.input_format == DEFAULT_INPUT_FORMAT and (
+            not self.output_format or self.output_format.startswith(self.default_output_format)
+        )
+
+    def _start(self, key: str, at: datetime) -> datetime:
+        try:
+            return self.period.floor(at, self.zone)
+        except (OverflowError, ValueError) as error:
+            raise self.out_of_range(key) from error
 
     def _is_iso(self, key: str) -> bool:
         found = _ISO.fullmatch(key)

@@ -207,7 +207,12 @@ def partitions_between(timetable: Timetable, earliest: datetime, latest: datetim
 
 
 def utc(at: datetime, field: str) -> datetime:
-    """An instant in UTC; raises DefinitionError for a wall clock without a zone."""
+    """An instant in UTC; raises DefinitionError for a wall clock without a zone, and at the ends of the calendar."""
     if at.tzinfo is None:
         raise DefinitionError(f"{field} {at} has no offset from UTC: give an aware datetime")
-    return at if at.tzinfo is UTC else at.astimezone(UTC)
+    try:
+        return at if at.tzinfo is UTC else at.astimezone(UTC)
+    except OverflowError as error:
+        raise DefinitionError(
+            f"{field} {at} lies beyond the calendar in UTC: use a year from 2 to 9998"
+        ) from error

@@ -19,6 +19,7 @@ from tidegate.core.timetables.spans import check_span
 from tidegate.core.zones import local, real_instant, zone_name, zone_named
 
 DEFAULT_KEY_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
+MAX_OFFSET: Final = 10_000
 
 _OFFSET: Final = re.compile(r"[+-]\d{2}:?\d{2}(:?\d{2})?\Z", re.ASCII)
 _WITHIN_A_DAY: Final = re.compile(r"%[HIMSfcXTRr]")
@@ -189,5 +190,10 @@ def _checked_offset(run_offset: object) -> int:
         raise DefinitionError(
             f"CronPartitionTimetable.run_offset must be a whole number of ticks, not {run_offset!r}: -1 is the"
             " partition before"
+        )
+    if abs(run_offset) > MAX_OFFSET:
+        raise DefinitionError(
+            f"CronPartitionTimetable.run_offset {run_offset} must lie between -{MAX_OFFSET} and {MAX_OFFSET} ticks,"
+            " since they are counted one by one"
         )
     return run_offset

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidegate.core.errors import DefinitionTypeError
+from tidegate.core.plain import expect_flag, expect_text
 from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, DataInterval, TimeRestriction, utc
 
 
@@ -22,6 +23,13 @@ class EventsTimetable(BuiltInTimetable):
     description: str = ""
 
     def __post_init__(self) -> None:
+        if isinstance(self.event_dates, str) or not isinstance(self.event_dates, Iterable):
+            raise DefinitionTypeError(
+                f"EventsTimetable.event_dates must be a list of datetimes, not {self.event_dates!r:.200}"
+            )
+        expect_flag(self.restrict_to_events, "EventsTimetable.restrict_to_events")
+        expect_flag(self.presorted, "EventsTimetable.presorted")
+        expect_text(self.description, "EventsTimetable.description")
         dates = tuple(self.event_dates)
         for at in dates:
             if not isinstance(at, datetime):

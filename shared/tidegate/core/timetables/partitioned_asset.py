@@ -53,7 +53,10 @@ class PartitionedAssetTimetable(BuiltInTimetable):
             raise DefinitionError(
                 f"PartitionedAssetTimetable.assets names {len(named)} assets: at most {MAX_ASSETS} are allowed"
             )
-        for leaf, mapper in self.partition_mapper_config.items():
+        config = expect(
+            self.partition_mapper_config, dict, "PartitionedAssetTimetable.partition_mapper_config"
+        )
+        for leaf, mapper in config.items():
             expect(mapper, PartitionMapper, "PartitionedAssetTimetable.partition_mapper_config value")
             if not any(expect(leaf, Leaf, "partition_mapper_config key").same_asset(one) for one in named):
                 raise DefinitionError(
@@ -79,11 +82,6 @@ class PartitionedAssetTimetable(BuiltInTimetable):
         """The distinct assets; an asset's place here is its index in contributions."""
         return self.assets.clauses()[0]
 
-    @cached_property
-    def clauses(self) -> tuple[tuple[int, ...], ...]:
-        """The sets of asset indexes that let a round fire."""
-        return self.assets.clauses()[1]
-
     def mapper_for(self, leaf: Condition) -> PartitionMapper:
         """The mapper of an asset, which the configuration may name by other means than the condition does (F25)."""
         config = self.partition_mapper_config
@@ -93,11 +91,6 @@ class PartitionedAssetTimetable(BuiltInTimetable):
             return config[leaf]
         named = next((one for one in config if one.same_asset(leaf)), None)
         return self.default_partition_mapper if named is None else config[named]
-
-    @cached_property
-    def is_windowed(self) -> bool:
-        """Whether any asset waits in a rollup: then every asset is a member of the round (rule D23)."""
-        return any(self.mapper_for(leaf).is_rollup for leaf in self.assets_in_order)
 
     def resolve_partition_date(self, key: str | None) -> datetime | None:
         """The date that the assets' mappers agree on for a key that a person gives, None where they read none.

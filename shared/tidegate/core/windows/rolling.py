@@ -47,7 +47,7 @@ class RollingWindow(CalendarWindow):
             raise DefinitionTypeError(f"RollingWindow.size must be a whole number, not {self.size!r}")
         if not 1 <= self.size <= MAX_MEMBERS:
             raise DefinitionError(f"RollingWindow.size {self.size} must lie between 1 and {MAX_MEMBERS}")
-        if self.unit not in PERIODS:
+        if not isinstance(self.unit, str) or self.unit not in PERIODS:
             raise DefinitionError(
                 f"RollingWindow.unit {self.unit!r} is not known: use one of {', '.join(PERIODS)}"
             )
