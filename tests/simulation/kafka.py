@@ -58,14 +58,15 @@ class Log:
         self.tp, self.slots, self.beginning = tp, list[Slot](), 0
         self.open: dict[Transaction, int] = {}
         """Transactions without a marker here yet, with their first offset."""
-
-    @property
-    def end(self) -> int:
-        return len(self.slots)
+        self.end = 0
 
     @property
     def stable_end(self) -> int:
-        return min(self.open.values(), default=self.end)
+        return min(self.open.values()) if self.open else self.end
+
+    def add(self, slot: Slot) -> None:
+        self.slots.append(slot)
+        self.end += 1
 
     def records(self, *, is_whole: bool = False) -> list[ConsumerRecord]:
         """Every committed record, in order; with `is_whole` also those that retention has removed."""
@@ -169,7 +170,7 @@ class Kafka:
         size = -1 if value is None else len(value)
         record = ConsumerRecord(topic, partition, log.end, at, 1, key, value, None, len(key or b""), size, ())
         self.progress += 1
-        log.slots.append(Slot(record, transaction, self.progress))
+        log.add(Slot(record, transaction, self.progress))
         if transaction is not None and transaction not in log.open:
             log.open[transaction] = record.offset
             transaction.logs.append(log)
@@ -198,7 +199,7 @@ class Kafka:
         else:
             log = transaction.logs.pop(self.rng.randrange(len(transaction.logs)))
             self.progress += 1
-            log.slots.append(Slot(None, transaction, self.progress))
+            log.add(Slot(None, transaction, self.progress))
             del log.open[transaction]
         if not transaction.logs and not transaction.offsets:
             self.unfinished.remove(transaction)
