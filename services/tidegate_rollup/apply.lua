@@ -2,8 +2,10 @@
 --
 -- KEYS[1] log     hash   next:<partition> next offset, at:<partition> time of the record before it,
 --                        high:<source> "offset.ordinal" of the highest contribution folded (E1)
--- KEYS[2] outbox  hash   "offset.ordinal[.1]" -> what still has to be sent: JSON, and where a round fired its fields
---                        and values, one a line
+-- KEYS[2] outbox  hash   place -> what still has to be sent: JSON and, a line each, more. Places are those of records:
+--                        "offset.ordinal" a round that fired, with its fields and values; ".1" behind it an audit entry,
+--                        ".2.0" a contribution of an older revision, to be mapped again, ".2.<n>" a round of an older
+--                        revision, with its name (R6)
 -- KEYS[3] marks   hash   round -> "generation fired-at dated members"; dated is 1 where an event brought a date of the
 --                        key and the job has a rollup; members is "*" or ",asset:member,..." (R5)
 -- KEYS[4] expiry  zset   round -> fired-at
@@ -11,10 +13,14 @@
 -- KEYS[6] open    zset   round -> 0, so that the open rounds of a job are a range by name
 -- KEYS[7] kept    hash   round -> "generation fired-at" and, one a line, its fields and values when it fired: only of
 --                        jobs with rerun policy refire, and only of use to the mark of that generation and time
--- KEYS[8...]      hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
+-- KEYS[8] revisions hash job -> offset of the newest definition that contributions or changes have brought (R6)
+-- KEYS[9...]      hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
 --                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
 --                        x:<asset>:<member>:<key> further events of that member with other keys (D21), r:<digest>
 --                        replaced events
+-- and beside them, named from KEYS[6]:
+--         moved:<place>  hash   a round of an older revision as it was, until what waited in it is on the log again
+--         round:<name>   hash   the open rounds of a job that changes
 --
 -- ARGV[1] partition   [2] offset that the caller believes is next, "" for none, "?" to be told only   [3] next offset
 -- after the batch   [4] time of its last record   [5] committed offset: below it everything was acknowledged, so it
@@ -24,8 +30,12 @@
 --   jobs     each the text of a JobRef
 --   parts    each [number of the round, its name, key as JSON, number of the job, fields, entries]: contributions to
 --            one round in the order of the log. A round may have several parts; parts of different rounds are
---            independent. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
+--            independent, but those of a job stand before or after the entry that changes it. Or [0, job, revision,
+--            offset, ordinal, time]: the job changes. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
 --            which entries name by their place among the fields; the rest of an entry stands where it is unpacked.
+--
+-- A job changes with the first record that brings a newer revision of it: its open rounds move to the outbox as they are.
+-- What comes of an older revision goes there too. "Older" is judged by `revisions` alone, never by what a caller knows.
 --
 -- -> {1, repeats, field, payload, ...} with what was added to the outbox, or
 --    {0, next offset or "", time, field, payload, ...} with the whole outbox: nothing was applied.
@@ -34,6 +44,7 @@
 -- command. So the loop over entries runs few lines, some of them full, and leaves parsing to cjson.
 
 local log, outbox, marks, expiry, seen, open, kept = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local revisions, prefix = KEYS[8], string.sub(KEYS[6], 1, -5)
 local partition, believed, upto, last_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local committed, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
 local call, sub = redis.call, string.sub
@@ -54,7 +65,8 @@ for n, text in ipairs(batch.jobs) do
   local ref = cjson.decode(text)
   local rollups, assets, clauses = ref[4], ref[5], ref[6]
   -- keeps: assets of which other keys of one member are kept beside it (D21, D23); alone: that satisfy the condition
-  local job = {text = text, assets = #assets, clauses = clauses, windowed = #rollups > 0, keeps = {}, alone = {}}
+  local job = {id = ref[1], revision = ref[3], text = text, assets = #assets, clauses = clauses}
+  job.windowed, job.keeps, job.alone = #rollups > 0, {}, {}
   job.policy = not job.windowed and 'new_round' or type(ref[7]) == 'string' and ref[7] or nil  -- null is no nil
   for asset = 0, job.assets - 1 do
     job.keeps[asset] = not job.windowed
@@ -92,11 +104,39 @@ end
 -- number of the round, `fired_at` by digest of the event, `kept_of` by name of the round.
 local mark_of, fired_at, kept_of, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {}, {1, 0}
 
+-- The folded revisions of jobs, as far as they were asked for.
+local revision_of = {}
+local function folded_revision(id)
+  revision_of[id] = revision_of[id] or tonumber(call('HGET', revisions, id) or -1)
+  return revision_of[id]
+end
+
+-- Makes `revision` the newest of a job, where it is; the job's open rounds wait in the outbox then.
+local function change(id, revision, offset, ordinal, at)
+  if revision <= folded_revision(id) then
+    return
+  end
+  revision_of[id] = revision
+  call('HSET', revisions, id, string.format('%d', revision))
+  local names = call('ZRANGEBYLEX', open, '[' .. id .. '/', '(' .. id .. '0')  -- "0" comes after "/"
+  for n, moved in ipairs(names) do
+    if offset >= committed then
+      local place, last = offset .. '.' .. ordinal .. '.2.' .. n, #reply
+      call('RENAME', prefix .. 'round:' .. moved, prefix .. 'moved:' .. place)
+      reply[last + 1] = place
+      reply[last + 2] = string.format('{"revision":%d,"at":', revision) .. at .. '}\n' .. moved
+    else
+      call('DEL', prefix .. 'round:' .. moved)
+    end
+  end
+  in_slices('ZREM', open, names)
+end
+
 -- The part at hand. `values` are those of its fields, kept up to date; `exists` says whether the round is in Redis;
 -- `writes` are the fields and values of events that are not, `changed` the assets whose counts are not, with their
--- dates; `mark` is that of the round that fired before.
+-- dates; `mark` is that of the round that fired before; `remapped` says that the events waited under an older definition.
 local number, name, key_json, job_number, fields, entries, job, round
-local values, exists, writes, changed, mark
+local values, exists, writes, changed, mark, remapped
 
 local function read_mark()
   local text = call('HGET', marks, name)
@@ -187,6 +227,11 @@ local function about_older(event)
   return event and ',"other":[' .. event .. ']' or ''
 end
 
+-- Whether an event that was mapped again came to the broker before the one that is there (R6).
+local function is_older(event, old)
+  return remapped and old and cjson.decode('[' .. event .. ']')[5] <= cjson.decode('[' .. old .. ']')[5]
+end
+
 -- Takes a further event of a member that is there.
 local function replace_or_keep(offset, ordinal, at, asset, place, date, event, key_end)
   flush()
@@ -194,8 +239,11 @@ local function replace_or_keep(offset, ordinal, at, asset, place, date, event, k
   local old, digest = values[place], digest_of(event)
   if is_beside then old = call('HGET', round, field) end
   if old and digest_of(old) == digest or call('HEXISTS', round, 'r:' .. digest) == 1 then
-    audit('duplicate-event', offset, ordinal, at, asset, event)
-    return
+    return remapped or audit('duplicate-event', offset, ordinal, at, asset, event)
+  end
+  if is_older(event, old) then
+    call('HSET', round, 'r:' .. digest, '')
+    return audit('member-replaced', offset, ordinal, at, asset, old, about_older(event))
   end
   call('HSET', round, field, event)
   if date then call('HSET', round, 'date:' .. asset, date) end
@@ -284,6 +332,9 @@ local function refire(offset, ordinal, at, asset, place, date, event, key_end)
   local lines = sub(text, #head)
   local field = field_for(exchange(lines, fields[place], '') or event, asset, place, event, key_end)
   local old, changed_lines = exchange(lines, field, event)
+  if is_older(event, old) then
+    return false
+  end
   if date then changed_lines = select(2, exchange(changed_lines, 'date:' .. asset, date)) end
   audit('member-rerun', offset, ordinal, at, asset, event, ',"runs":true' .. about_older(old))
   mark_fired(offset, ordinal, at, event, mark.generation + 1, mark.members, changed_lines)
@@ -298,8 +349,7 @@ local function is_past(offset, ordinal, at, asset, place, date, event, key_end)
   end
   local seen_at = fired_at[digest] or call('ZSCORE', seen, digest)
   if seen_at and tonumber(seen_at) >= since then
-    audit('duplicate-event', offset, ordinal, at, asset, event)
-    return true
+    return remapped or audit('duplicate-event', offset, ordinal, at, asset, event) or true
   end
   local policy = job.policy or (date or mark.dated) and 'ignore' or 'new_round'
   if policy == 'new_round' then
@@ -314,12 +364,27 @@ local function is_past(offset, ordinal, at, asset, place, date, event, key_end)
   return true
 end
 
-local repeats, read = batch.repeats, batch.repeats
-for _, part in ipairs(batch.parts) do
-  number, name, key_json, job_number, fields, entries = unpack(part)
-  job, round, writes, changed, mark = jobs[job_number], KEYS[7 + number], {}, {}, mark_of[number] or read_mark()
+-- Contributions of an older revision are mapped again.
+local function map_again(revision)
+  local repeats = 0
+  for _, entry in ipairs(entries) do
+    local source, high, high_ordinal, offset, ordinal, at, asset = unpack(entry)
+    if has_repeats[source] and not is_above(high, high_ordinal, highs[source]) then
+      repeats = repeats + 1
+    elseif offset >= committed then
+      local rest = string.format('"asset":%d,"revision":%d}', asset, revision)
+      send(offset .. '.' .. ordinal .. '.2.0', entry[13], at, rest)
+    end
+  end
+  return repeats
+end
+
+-- Contributions of the revision that holds are members of their round.
+local function take()
+  local repeats = 0
+  round, writes, changed, mark = KEYS[8 + number], {}, {}, mark_of[number] or read_mark()
   values = call('HMGET', round, unpack(fields))
-  exists, read = values[1], read + #entries
+  exists = values[1]
   for n = 1, #entries do
     local source, high, high_ordinal,  -- coordinates on the source
       offset, ordinal, at,             -- place on the input log, time of the record
@@ -343,6 +408,21 @@ for _, part in ipairs(batch.parts) do
     end
   end
   if #writes > 0 then flush() end
+  return repeats
+end
+
+local repeats, read = batch.repeats, batch.repeats
+for _, part in ipairs(batch.parts) do
+  if part[1] == 0 then
+    change(unpack(part, 2))
+  else
+    number, name, key_json, job_number, fields, entries, remapped = unpack(part)
+    job, read = jobs[job_number], read + #entries
+    local first = entries[1]
+    change(job.id, job.revision, first[4], first[5], first[6])
+    local revision = revision_of[job.id]
+    repeats = repeats + (job.revision < revision and map_again(revision) or take())
+  end
 end
 
 in_slices('HSET', marks, new_marks)

@@ -76,9 +76,10 @@ def test_a_changed_job_keeps_its_incarnation() -> None:
     assert record.body["description"] == "new words"
 
 
-def test_a_changed_schedule_is_refused_with_the_ways_out() -> None:
-    with pytest.raises(DefinitionError, match=r"'daily' cannot be changed yet.*new id, or delete"):
-        _compared(job(rollup("Europe/Berlin")), stored(job()))
+def test_a_job_whose_schedule_changes_is_the_same_job_still() -> None:
+    record, what = _compared(job(rollup("Europe/Berlin")), stored(job()))
+    assert (what, record.incarnation) == (What.CHANGED, "first")
+    assert record.body["schedule"] == plain(job(rollup("Europe/Berlin")))["schedule"]
 
 
 def test_ids_that_kafka_confuses_are_refused_against_those_that_exist() -> None:

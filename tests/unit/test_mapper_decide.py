@@ -34,7 +34,7 @@ from tidegate.core.timetables import (
 from tidegate.core.windows import DayWindow, MonthWindow
 from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.definitions_view import DefinedJob
-from tidegate_mapper.decide import Mapped, batch, map_event, plan
+from tidegate.runtime.mapping import Mapped, batch, map_event, plan
 
 A, B, C = Asset("a"), Asset("b"), Asset("c")
 DAY = RollupMapper(StartOfDayMapper(timezone="America/Los_Angeles"), DayWindow())

@@ -438,7 +438,7 @@ def test_what_is_pending_comes_in_the_order_of_the_log_by_number(places: list[tu
     [
         ("duplicate-event", {}, "'e1' is already part"),
         ("member-replaced", {"other": stored("e0")}, "'e1' replaces 'e0'"),
-        ("member-rerun", {}, "it starts no run (rerun policy: ignore)"),
+        ("member-rerun", {}, "it starts no run"),
         ("member-rerun", {"runs": True}, "it starts the run again"),
         ("member-rerun", {"runs": True, "other": stored("e0")}, "the run again in the place of 'e0'"),
         ("member-late", {}, "'e1' came after"),

@@ -1,6 +1,11 @@
-"""`contributions`: the rollup's one input log. Packed: one record is a batch from one partition of accepted-events."""
+"""`contributions`: the rollup's one input log; whatever changes a round is a record on it.
 
-from typing import Any, NamedTuple
+Contributions are packed: one record is a batch from one partition of accepted-events. Control records stand beside.
+"""
+
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter
 
 from tidegate.contracts.message import Message
 
@@ -35,6 +40,9 @@ class MemberEvent(NamedTuple):
     extra: dict[str, Any] | None
     asset: str = ""
     """Name of the asset, which the schedule may name otherwise."""
+    team: str | None = None
+    aliases: tuple[str, ...] = ()
+    """As in accepted-events: what it takes to map the event again (rule R6)."""
 
 
 class Contribution(NamedTuple):
@@ -62,11 +70,42 @@ class Contribution(NamedTuple):
 
 
 class ContributionBatch(Message):
-    """A record of `contributions`."""
+    """A record of `contributions`: packed contributions."""
 
+    kind: Literal["contributions"] = "contributions"
     v: int = 1
     source: str
-    """Where the batch came from, `<topic>/<partition>`."""
+    """Where the batch came from, `<topic>/<partition>`; what was mapped again comes from
+    `contributions/<partition>#<shard>/again`."""
+    is_remapped: bool = False
+    """Whether the events waited in a round of an older definition, or were mapped by it (rule R6): of two events with
+    one key the newer one then stays, whichever comes first."""
     jobs: tuple[JobRef, ...]
     events: tuple[MemberEvent, ...]
     entries: tuple[Contribution, ...]
+
+
+class DefinitionChange(Message):
+    """A record of `contributions`: from here on the job has another revision (rule R6).
+
+    The owner of the partition appends one per job and partition when its view shows the revision. Read again it is
+    nothing.
+    """
+
+    kind: Literal["definition"] = "definition"
+    v: int = 1
+    job: str
+    revision: int
+    """Offset on `definitions` of what changed or deleted the job."""
+
+
+ContributionsRecord = ContributionBatch | DefinitionChange
+
+_READER: Final[TypeAdapter[ContributionsRecord]] = TypeAdapter(
+    Annotated[ContributionsRecord, Field(discriminator="kind")]
+)
+
+
+def read_contributions_record(raw: bytes) -> ContributionsRecord:
+    """The message in a record of `contributions`; raises pydantic.ValidationError."""
+    return _READER.validate_json(raw)

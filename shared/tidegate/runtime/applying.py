@@ -61,8 +61,9 @@ async def apply_definitions(
 ) -> Applied:
     """Publish what differs from what is defined, and return once it can be read back.
 
-    Deletions come first, so a job that is both deleted and declared is created anew. Raises DefinitionError for a
-    changed schedule, ids that Kafka confuses, a job to delete that is not there, a topic name that is taken.
+    Deletions come first, so a job that is both deleted and declared is created anew. What waits in rounds of a job that
+    changes is mapped again (rule R6). Raises DefinitionError for ids that Kafka confuses, a job to delete that is not
+    there, a topic name that is taken.
     """
     async with definitions_log(bootstrap) as log:
         installation = log.installed()
@@ -133,11 +134,6 @@ def _compared(declared: Job | Asset, stored: Stored | None) -> tuple[DefinitionR
     # Through JSON, since tuples come back as lists and numbers may change their kind.
     if record.to_bytes() == stored.record.to_bytes():
         return record, What.UNCHANGED
-    if kind == "job" and body.get("schedule") != stored.record.body.get("schedule"):
-        raise DefinitionError(
-            f"the schedule of job {_id(declared)!r} cannot be changed yet, since its windows that are still"
-            " filling would be lost: use a new id, or delete the job and declare it again (`--delete`)"
-        )
     return record, What.CHANGED
 
 
