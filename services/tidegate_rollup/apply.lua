@@ -14,7 +14,8 @@
 -- KEYS[7] kept    hash   round -> "generation fired-at" and, one a line, its fields and values when it fired: only of
 --                        jobs with rerun policy refire, and only of use to the mark of that generation and time
 -- KEYS[8] revisions hash job -> offset of the newest definition that contributions or changes have brought (R6)
--- KEYS[9...]      hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
+-- KEYS[9] due     zset   "<then>/<round>" -> when the round's deadline is, ms since 1970 (R4)
+-- KEYS[10...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
 --                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
 --                        x:<asset>:<member>:<key> further events of that member with other keys (D21), r:<digest>
 --                        replaced events
@@ -30,8 +31,8 @@
 --   jobs     each the text of a JobRef
 --   parts    each [number of the round, its name, key as JSON, number of the job, fields, entries]: contributions to
 --            one round in the order of the log. A round may have several parts; parts of different rounds are
---            independent, but those of a job stand before or after the entry that changes it. Or [0, job, revision,
---            offset, ordinal, time]: the job changes. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
+--            independent, but those of a job stand before or after what changes it. Or [0, job, revision, offset, ordinal,
+--            time]: the job changes; or [-1, ...]: a control of one round, as controls.lua unpacks it. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
 --            which entries name by their place among the fields; the rest of an entry stands where it is unpacked.
 --
 -- A job changes with the first record that brings a newer revision of it: its open rounds move to the outbox as they are.
@@ -44,7 +45,7 @@
 -- command. So the loop over entries runs few lines, some of them full, and leaves parsing to cjson.
 
 local log, outbox, marks, expiry, seen, open, kept = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local revisions, prefix = KEYS[8], string.sub(KEYS[6], 1, -5)
+local revisions, due_at, prefix, rounds_from = KEYS[8], KEYS[9], string.sub(KEYS[6], 1, -5), 9
 local partition, believed, upto, last_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local committed, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
 local call, sub = redis.call, string.sub
@@ -60,13 +61,12 @@ end
 
 local batch = cjson.decode(ARGV[7])
 
-local jobs = {}
-for n, text in ipairs(batch.jobs) do
+local function read_job(text)
   local ref = cjson.decode(text)
   local rollups, assets, clauses = ref[4], ref[5], ref[6]
   -- keeps: assets of which other keys of one member are kept beside it (D21, D23); alone: that satisfy the condition
   local job = {id = ref[1], revision = ref[3], text = text, assets = #assets, clauses = clauses}
-  job.windowed, job.keeps, job.alone = #rollups > 0, {}, {}
+  job.windowed, job.keeps, job.alone, job.has_deadlines = #rollups > 0, {}, {}, #ref[8] > 0
   job.policy = not job.windowed and 'new_round' or type(ref[7]) == 'string' and ref[7] or nil  -- null is no nil
   for asset = 0, job.assets - 1 do
     job.keeps[asset] = not job.windowed
@@ -77,7 +77,12 @@ for n, text in ipairs(batch.jobs) do
   for _, clause in ipairs(clauses) do
     job.alone[clause[1]] = #clause == 1 or job.alone[clause[1]]
   end
-  jobs[n] = job
+  return job
+end
+
+local jobs = {}
+for n, text in ipairs(batch.jobs) do
+  jobs[n] = read_job(text)
 end
 
 -- A source that starts above all that was folded of it has no repeats here.
@@ -111,32 +116,12 @@ local function folded_revision(id)
   return revision_of[id]
 end
 
--- Makes `revision` the newest of a job, where it is; the job's open rounds wait in the outbox then.
-local function change(id, revision, offset, ordinal, at)
-  if revision <= folded_revision(id) then
-    return
-  end
-  revision_of[id] = revision
-  call('HSET', revisions, id, string.format('%d', revision))
-  local names = call('ZRANGEBYLEX', open, '[' .. id .. '/', '(' .. id .. '0')  -- "0" comes after "/"
-  for n, moved in ipairs(names) do
-    if offset >= committed then
-      local place, last = offset .. '.' .. ordinal .. '.2.' .. n, #reply
-      call('RENAME', prefix .. 'round:' .. moved, prefix .. 'moved:' .. place)
-      reply[last + 1] = place
-      reply[last + 2] = string.format('{"revision":%d,"at":', revision) .. at .. '}\n' .. moved
-    else
-      call('DEL', prefix .. 'round:' .. moved)
-    end
-  end
-  in_slices('ZREM', open, names)
-end
-
 -- The part at hand. `values` are those of its fields, kept up to date; `exists` says whether the round is in Redis;
 -- `writes` are the fields and values of events that are not, `changed` the assets whose counts are not, with their
--- dates; `mark` is that of the round that fired before; `remapped` says that the events waited under an older definition.
+-- dates; `mark` is that of the round that fired before; `remapped` says that the events waited under an older definition;
+-- `deadlines` are the earliest ones that members brought, by what happens then.
 local number, name, key_json, job_number, fields, entries, job, round
-local values, exists, writes, changed, mark, remapped
+local values, exists, writes, changed, mark, remapped, deadlines
 
 local function read_mark()
   local text = call('HGET', marks, name)
@@ -161,7 +146,10 @@ local function flush()
   end
   add_assets_to_writes()
   in_slices('HSET', round, writes)
-  exists, writes, changed = true, {}, {}
+  for what, due in pairs(deadlines) do
+    call('ZADD', due_at, 'LT', due, what .. '/' .. name)
+  end
+  exists, writes, changed, deadlines = true, {}, {}, {}
 end
 
 -- Whether as many members of an asset are in as one number of its need says.
@@ -254,6 +242,14 @@ local function replace_or_keep(offset, ordinal, at, asset, place, date, event, k
   end
 end
 
+local function bring_deadline(due, what)
+  deadlines[what] = math.min(deadlines[what] or due, due)
+end
+
+local function forget_deadlines(round_name)
+  call('ZREM', due_at, 'fire/' .. round_name, 'fail/' .. round_name, 'drop/' .. round_name)
+end
+
 -- All of a round that is over.
 local function take_whole()
   add_assets_to_writes()
@@ -264,6 +260,7 @@ local function take_whole()
   local whole = call('HGETALL', round)
   call('DEL', round)
   call('ZREM', open, name)
+  if job.has_deadlines then forget_deadlines(name) end
   return whole
 end
 
@@ -286,8 +283,8 @@ local function remember(lines, pattern, at)
   end
 end
 
--- Marks a round as fired with these lines of fields and values, and sends it.
-local function mark_fired(offset, ordinal, at, event, generation, members, lines)
+-- Marks a round as fired with these lines of fields and values.
+local function leave_mark(at, generation, members, lines)
   local n, head = #new_marks, generation .. ' ' .. at
   local dated = job.windowed and string.find(lines, '\ndate:', 1, true)
   mark = {generation = generation, at = at, dated = dated, members = members}
@@ -295,9 +292,22 @@ local function mark_fired(offset, ordinal, at, event, generation, members, lines
   new_marks[n + 1], new_marks[n + 2] = name, head .. (dated and ' 1 ' or ' 0 ') .. members
   remember(lines, '\n"([^"]*)', at)  -- only events start with a quote
   if job.policy == 'refire' then kept_of[name] = head .. lines end
+end
+
+local function mark_fired(offset, ordinal, at, event, generation, members, lines)
+  leave_mark(at, generation, members, lines)
   if offset >= committed then
     send(offset .. '.' .. ordinal, event, at, '"generation":' .. generation .. '}' .. lines)
   end
+end
+
+-- Takes the round of the part off; returns its lines, its members, and the generation of the run before.
+local function close_round(at)
+  local lines = '\n' .. table.concat(take_whole(), '\n')  -- neither fields nor values hold a line break
+  if exists then remember(lines, '\nr:([^\n]*)', at) end
+  local before, members = mark and mark.at >= at - horizon and mark.generation or 0, present(lines)
+  values, exists, writes, changed, deadlines = {}, false, {}, {}, {}
+  return lines, members, before
 end
 
 -- The round of the part fires, or is said to wait for more than there is: `needed` is below 0 then.
@@ -306,11 +316,8 @@ local function fire(offset, ordinal, at, event, asset, needed, arrived, need)
     local window = ',"window":[' .. string.gsub(need, ' ', ',') .. ']'
     return arrived == 1 and audit('window-unsatisfiable', offset, ordinal, at, asset, event, window)
   end
-  local lines = '\n' .. table.concat(take_whole(), '\n')  -- neither fields nor values hold a line break
-  if exists then remember(lines, '\nr:([^\n]*)', at) end
-  local generation, members = mark and mark.at >= at - horizon and mark.generation + 1 or 1, present(lines)
-  values, exists, writes, changed = {}, false, {}, {}
-  mark_fired(offset, ordinal, at, event, generation, members, lines)
+  local lines, members, before = close_round(at)
+  mark_fired(offset, ordinal, at, event, before + 1, members, lines)
 end
 
 -- The value of a field among lines, and the lines with another value there.
@@ -363,96 +370,3 @@ local function is_past(offset, ordinal, at, asset, place, date, event, key_end)
   end
   return true
 end
-
--- Contributions of an older revision are mapped again.
-local function map_again(revision)
-  local repeats = 0
-  for _, entry in ipairs(entries) do
-    local source, high, high_ordinal, offset, ordinal, at, asset = unpack(entry)
-    if has_repeats[source] and not is_above(high, high_ordinal, highs[source]) then
-      repeats = repeats + 1
-    elseif offset >= committed then
-      local rest = string.format('"asset":%d,"revision":%d}', asset, revision)
-      send(offset .. '.' .. ordinal .. '.2.0', entry[13], at, rest)
-    end
-  end
-  return repeats
-end
-
--- Contributions of the revision that holds are members of their round.
-local function take()
-  local repeats = 0
-  round, writes, changed, mark = KEYS[8 + number], {}, {}, mark_of[number] or read_mark()
-  values = call('HMGET', round, unpack(fields))
-  exists = values[1]
-  for n = 1, #entries do
-    local source, high, high_ordinal,  -- coordinates on the source
-      offset, ordinal, at,             -- place on the input log, time of the record
-      asset, count, place,             -- the places of the asset's count and of the member among the fields
-      needed, need,                    -- how many members are enough, -1 for more than there are; "size needed"
-      date, event, key_end = unpack(entries[n])  -- the date of the key or false; the event and where its key ends
-    if has_repeats[source] and not is_above(high, high_ordinal, highs[source]) then
-      repeats = repeats + 1
-    elseif mark and is_past(offset, ordinal, at, asset, place, date, event, key_end) then
-      -- the round stays as it is
-    elseif values[place] then
-      replace_or_keep(offset, ordinal, at, asset, place, date, event, key_end)
-    else
-      local arrived, written = (values[count] or 0) + 1, #writes
-      values[place], values[count], values[count + 1], changed[asset] = event, arrived, need, changed[asset] or date
-      writes[written + 1], writes[written + 2] = fields[place], event
-      if not values[1] then values[1] = offset .. '.' .. ordinal .. '.' .. at end
-      if arrived >= needed and (needed < 0 or job.alone[asset] or is_satisfied()) then
-        fire(offset, ordinal, at, event, asset, needed, arrived, need)
-      end
-    end
-  end
-  if #writes > 0 then flush() end
-  return repeats
-end
-
-local repeats, read = batch.repeats, batch.repeats
-for _, part in ipairs(batch.parts) do
-  if part[1] == 0 then
-    change(unpack(part, 2))
-  else
-    number, name, key_json, job_number, fields, entries, remapped = unpack(part)
-    job, read = jobs[job_number], read + #entries
-    local first = entries[1]
-    change(job.id, job.revision, first[4], first[5], first[6])
-    local revision = revision_of[job.id]
-    repeats = repeats + (job.revision < revision and map_again(revision) or take())
-  end
-end
-
-in_slices('HSET', marks, new_marks)
-for round_name, text in pairs(kept_of) do
-  call('HSET', kept, round_name, text)
-end
-in_slices('ZADD', expiry, new_expiry)
-in_slices('ZADD', seen, new_seen)
-in_slices('HSET', outbox, reply, 3)
-
-for n, source in ipairs(batch.sources) do
-  local source_name, _, _, offset, ordinal = unpack(source)
-  if is_above(offset, ordinal, highs[n]) then
-    call('HSET', log, 'high:' .. source_name, string.format('%d.%d', offset, ordinal))
-  end
-end
-if upto ~= believed then  -- a call that moves nothing need not know the time of the record before
-  call('HSET', log, 'next:' .. partition, upto, 'at:' .. partition, last_at)
-end
-
--- What expired by the time of the records: a bounded share of it in every call, more than a call adds.
-local gone = tonumber(last_at) - horizon
-if gone > 0 then
-  local before, share = '(' .. string.format('%d', gone), SLICE + 2 * read
-  local rounds = call('ZRANGEBYSCORE', expiry, '-inf', before, 'LIMIT', 0, share)
-  in_slices('HDEL', marks, rounds)
-  in_slices('HDEL', kept, rounds)
-  in_slices('ZREM', expiry, rounds)
-  in_slices('ZREM', seen, call('ZRANGEBYSCORE', seen, '-inf', before, 'LIMIT', 0, share))
-end
-
-reply[2] = repeats
-return reply

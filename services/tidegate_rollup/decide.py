@@ -15,9 +15,11 @@ from tidegate.contracts.contributions import (
     Contribution,
     ContributionBatch,
     ContributionsRecord,
+    DeadlineReached,
     DefinitionChange,
     JobRef,
     MemberEvent,
+    OperatorAction,
 )
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.redis_keys import round_name
@@ -56,7 +58,7 @@ class Control(NamedTuple):
 
     offset: int
     at: int
-    record: DefinitionChange
+    record: DefinitionChange | DeadlineReached | OperatorAction
     shard: int
 
 
@@ -69,7 +71,12 @@ def inputs_of(
     """What one record means to the shards of its partition, in order; raises IndexError as `entries_of` does."""
     if isinstance(record, ContributionBatch):
         return entries_of(offset, at, record, ours, shards)
-    return [Control(offset, at, record, shard) for shard in ours]
+    if isinstance(record, DefinitionChange):
+        return [Control(offset, at, record, shard) for shard in ours]
+    shard = shard_of(record.job, record.key, shards)
+    if shard not in ours:
+        raise IndexError(f"the {record.kind} is for shard {shard}, which another partition feeds")
+    return [Control(offset, at, record, shard)]
 
 
 def entries_of(
@@ -163,9 +170,14 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
     repeats = 0
     for entry in entries:
         if isinstance(entry, Control):
-            changed, revision = entry.record.job, entry.record.revision
-            newest[changed] = max(newest.get(changed, -1), revision)
-            parts.append((0, changed, revision, entry.offset, 0, entry.at))
+            record = entry.record
+            if isinstance(record, DefinitionChange):
+                newest[record.job] = max(newest.get(record.job, -1), record.revision)
+                parts.append((0, record.job, record.revision, entry.offset, 0, entry.at))
+                continue
+            name = round_name(record.job, record.incarnation, record.key)
+            latest.pop((name, newest.get(record.job, -1)), None)
+            parts.append(_control(rounds.setdefault(name, len(rounds) + 1), name, entry, record))
             continue
         job, each = entry.job, entry.contribution
         coordinates = (each.offset, each.ordinal)
@@ -207,6 +219,7 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
                 False if each.decoded is None else str(each.decoded),  # the script would round a number
                 event,
                 key_end,
+                *_due(entry),
             )
         )
     names = list(rounds)
@@ -219,6 +232,36 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
         ],
     }
     return names, _json(batch)
+
+
+def _control(
+    number: int, name: str, entry: Control, record: DeadlineReached | OperatorAction
+) -> tuple[int | str, ...]:
+    """A control of one round, as controls.lua takes it."""
+    is_action = isinstance(record, OperatorAction)
+    what = record.kind if isinstance(record, OperatorAction) else record.then
+    said = {"control": json.loads(record.to_bytes())}
+    event_id = record.event_id if isinstance(record, OperatorAction) else None
+    place = (what, record.opened, event_id or "", is_action, entry.offset, entry.at)
+    return (-1, number, name, _json(record.key), *place, _json(said)[1:-1])
+
+
+def _due(entry: Entry) -> tuple[int | str, ...]:
+    """The earliest deadline that a contribution brings to its round, in ms since 1970, and what happens then (R4).
+
+    An event that was mapped again has waited since it came to the broker.
+    """
+    start, found = entry.event.at if entry.is_remapped else entry.at, []
+    for asset, deadline in enumerate(entry.job.deadlines):
+        if deadline is None:
+            continue
+        after, then, since = deadline
+        is_own, ends = asset == entry.contribution.asset, entry.contribution.ends
+        if since == "first_member" or (is_own and ends is None):
+            found.append((start + after, then))
+        elif is_own and ends is not None:
+            found.append((ends + after, then))
+    return min(found, default=())
 
 
 def _fields_of(job: JobRef) -> list[str]:
@@ -264,6 +307,14 @@ class Pending(NamedTuple):
     @property
     def is_audit(self) -> bool:
         return "audit" in self.payload
+
+    @property
+    def control(self) -> DeadlineReached | OperatorAction | None:
+        """The record that had this happen to its round."""
+        said = self.payload.get("control")
+        if said is None:
+            return None
+        return (DeadlineReached if said["kind"] == "deadline" else OperatorAction).model_validate(said)
 
     @property
     def revision(self) -> int | None:
@@ -359,6 +410,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
     job, key = JobRef(*payload["job"]), payload["key"]
     fired = _fired_round(each.lines)
     stored = fired.events
+    control = each.control
     dates = [ContributedDate(from_us(date), True) for date in fired.dates]
     resolved = resolve_partition_date([*dates, *(event.contributed_date for _, _, event in stored)])
     request = RunRequest(
@@ -371,7 +423,10 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
         partition_key=key or None,
         partition_date=resolved.at,
         generation=payload["generation"],
-        completed_by=stored_event(payload["event"]).id,
+        cause="assets" if control is None else "deadline" if control.kind == "deadline" else "manual",
+        is_partial=control is not None,
+        completed_by=stored_event(payload["event"]).id if control is None else None,
+        failed=_failure(fired) if isinstance(control, DeadlineReached) and control.then == "fail" else None,
         windows=tuple(
             WindowProgress(asset=job.assets[asset], arrived=arrived, expected=expected)
             for asset, arrived, expected in fired.windows
@@ -406,6 +461,11 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
         partition_key=key or None,
     )
     return request, conflict
+
+
+def _failure(fired: _FiredRound) -> str:
+    arrived, expected = (sum(window[n] for window in fired.windows) for n in (1, 2))
+    return f"the deadline of the round passed with {arrived} of {expected} members"
 
 
 def run_id(job: JobRef, key: str, generation: int, events: Iterable[StoredEvent]) -> str:

@@ -8,7 +8,7 @@ it was.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from time import monotonic
+from time import monotonic, time
 
 import structlog
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from tidegate.contracts.audit import AuditEntry
-from tidegate.contracts.contributions import DefinitionChange, read_contributions_record
+from tidegate.contracts.contributions import DeadlineReached, DefinitionChange, read_contributions_record
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, partition_of, shard_of, shards_of_partition
@@ -34,6 +34,7 @@ from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import note_started, recreated, started_incarnations
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.unreadable import unreadable_record
+from tidegate_rollup.acted import acted
 from tidegate_rollup.again import map_again, sendable, waiting
 from tidegate_rollup.decide import (
     SERVICE,
@@ -51,6 +52,9 @@ log = structlog.get_logger()
 
 COMMIT_EVERY_S = 1.0
 MOVE_IDLE_EVERY_S = 3.0
+LOOK_EVERY_S = 1.0
+"""For rounds whose deadlines have come."""
+
 MOVED_AT_ONCE = 500
 """Rounds of a changed job that one step maps again, per shard."""
 
@@ -81,7 +85,9 @@ class PartitionOwner:
         self._revisions: dict[int, dict[str, int]] = {}
         """By partition and job the newest revision that every shard has folded, or will from what was appended."""
         self._defined_by = lru_cache(maxsize=64)(self._look_up)
-        self._committed_at = self._moved_at = monotonic()
+        self._reached: dict[int, set[tuple[str, str, str]]] = {}
+        """By partition the deadlines that were appended and are not folded yet."""
+        self._committed_at = self._moved_at = self._looked_at = monotonic()
 
     async def step(self) -> None:
         """One batch from poll to acknowledged; every second or so also a commit and idle shards moved along."""
@@ -96,6 +102,9 @@ class PartitionOwner:
             await self._move_idle_shards()
         await self._send(audit)
         await self._append_changes()
+        if began - self._looked_at > LOOK_EVERY_S:
+            self._looked_at = began
+            await self._append_deadlines()
         if began - self._committed_at > COMMIT_EVERY_S:
             await self.commit()
         if polled:
@@ -120,7 +129,7 @@ class PartitionOwner:
 
     async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
         """Ask every shard where it stands; the group's offset only says what was acknowledged."""
-        self._believed, self._outbox, self._times, self._revisions = {}, {}, {}, {}
+        self._believed, self._outbox, self._times, self._revisions, self._reached = {}, {}, {}, {}, {}
         committed = await committed_positions(self._admin, self._group, partitions)
         bounds = await self.consumer.bounds(partitions)
         places: dict[TopicPartition, int | Gap] = {}
@@ -315,6 +324,21 @@ class PartitionOwner:
         for number, job, revision in changes:
             self._revisions[number][job] = revision
 
+    async def _append_deadlines(self) -> None:
+        """Put the deadlines that have come on the log; they act when they are read there (rule R4)."""
+        now = int(time() * 1000)
+        records = []
+        for tp in self.consumer.started:
+            reached = set(await self._store.due(self._shards(tp), now))
+            for then, name, opened in sorted(reached - self._reached.get(tp.partition, set())):
+                job, incarnation, key = name.split("/", 2)
+                message = DeadlineReached.model_validate(
+                    {"job": job, "incarnation": incarnation, "key": key, "opened": opened, "then": then}
+                )
+                records.append(Outgoing(CONTRIBUTIONS, tp.partition, None, message.to_bytes()))
+            self._reached[tp.partition] = reached
+        await send_all(self._producer, records)
+
     async def _send(self, audit: list[AuditEntry]) -> None:
         """Send what is in the outboxes, wait for the acknowledgements, then take it out."""
         sending = {
@@ -354,6 +378,11 @@ class PartitionOwner:
         for each in outbox:
             if each.is_audit:
                 audit.append(audit_entry(each, partition))
+            elif each.control is not None:
+                run, entries = acted(each, partition)
+                audit += entries
+                if run is not None:
+                    requests.setdefault(partition_of(run.job, self._counts.partitions), []).append(run)
             elif each.revision is None:
                 request, conflict = run_request(each)
                 audit += [conflict] if conflict else []

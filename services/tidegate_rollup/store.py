@@ -9,10 +9,15 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from tidegate.contracts.redis_keys import open_key, round_key, shard_prefix
+from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
 from tidegate_rollup.decide import Input, Pending, pending, script_arguments
 
-_SCRIPT = files("tidegate_rollup").joinpath("apply.lua").read_text()
+_SCRIPT = "\n".join(
+    files("tidegate_rollup").joinpath(part).read_text() for part in ("apply.lua", "controls.lua", "fold.lua")
+)
+
+DUE_AT_ONCE = 1_000
+"""Rounds per shard whose deadlines are looked at in one go; the next look finds the others."""
 
 
 class Applied(NamedTuple):
@@ -85,6 +90,27 @@ class RoundStore:
             for shard, of_shard in zip(wanted, found, strict=True)
         }
 
+    async def due(self, shards: Iterable[int], now: int) -> list[tuple[str, str, str]]:
+        """(then, round, "offset.ordinal" of its opening) of rounds whose deadlines have come by `now`, in ms."""
+        wanted = list(shards)
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for shard in wanted:
+                due = due_key(self._namespace, shard)
+                pipeline.zrangebyscore(due, "-inf", now, start=0, num=DUE_AT_ONCE)
+            found = await pipeline.execute()
+        reached = [
+            (shard, *name.split("/", 1)) for shard, names in zip(wanted, found, strict=True) for name in names
+        ]
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for shard, _, name in reached:
+                pipeline.hget(round_key(self._namespace, shard, name), "opened")
+            opened = await pipeline.execute()
+        return [
+            (then, name, place.rpartition(".")[0])
+            for (_, then, name), place in zip(reached, opened, strict=True)
+            if place is not None
+        ]
+
     async def moved(self, items: Iterable[tuple[int, Pending]]) -> list[list[str]]:
         """Fields and values in turn of rounds that wait in an outbox to be mapped again, given as (shard, item)."""
         async with self._redis.pipeline(transaction=False) as pipeline:
@@ -131,6 +157,7 @@ class RoundStore:
                     open_key(self._namespace, call.shard),
                     prefix + "kept",
                     prefix + "revisions",
+                    due_key(self._namespace, call.shard),
                     *(round_key(self._namespace, call.shard, name) for name in rounds),
                 ]
                 arguments = (

@@ -1,16 +1,13 @@
 """A job's definition changes while its rounds are filling: ingest, mapper and rollup as processes (rule R6, D6)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
-from typing import NamedTuple
-from uuid import uuid4
+from collections.abc import Collection
 
 import pytest
 
 from tests.broker.conftest import Install, Installed, read_all, send, until_async
 from tests.broker.events import event, give
-from tests.servers.services import ServiceProcess
+from tests.broker.rounds import SHARDS, Run, apply, audit_kinds, running, until_runs, until_waiting
 from tidegate import (
     Asset,
     DayWindow,
@@ -23,98 +20,20 @@ from tidegate import (
     StartOfDayMapper,
     StartOfHourMapper,
 )
-from tidegate.contracts.accepted import AcceptedBatch
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.contributions import ContributionBatch, read_contributions_record
 from tidegate.contracts.placement import contributions_partition, shard_of
-from tidegate.contracts.runs import RunRequestBatch
-from tidegate.contracts.topics import ACCEPTED, AUDIT, CONTRIBUTIONS, RUN_REQUESTS
+from tidegate.contracts.topics import AUDIT, CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
-from tidegate.definitions import Definitions
-from tidegate.runtime.applying import apply_definitions
-from tidegate.runtime.definitions_view import definitions_view
-from tidegate.runtime.pending import PendingRounds, pending_rounds
 from tidegate.runtime.redis import connect_redis
 
 A, B = Asset("a"), Asset("b")
-SHARDS = 4
-
 pytestmark = pytest.mark.timeout(120)
-
-
-class Run(NamedTuple):
-    job: str
-    key: str | None
-    events: tuple[str, ...]
-    """Ids, sorted."""
 
 
 @pytest.fixture
 def at(install: Install) -> Installed:
     return install(partitions=2, shards=SHARDS)
-
-
-@asynccontextmanager
-async def running(at: Installed) -> AsyncIterator[ServiceProcess]:
-    """All that leads to run requests; yields the rollup."""
-    with at.service("ingest") as ingest, at.service("mapper") as mapper, at.service("rollup") as rollup:
-        for each in (ingest, mapper, rollup):
-            each.wait_ready()
-        yield rollup
-
-
-async def apply(at: Installed, *jobs: Job, delete: Collection[str] = ()) -> None:
-    """Publish jobs, and return once events are mapped by them."""
-    await apply_definitions(at.kafka, Definitions(jobs, (Asset("probe"),)), delete)
-    async with definitions_view(at.kafka) as view:
-        wanted = view.next_offset
-
-    async def is_seen() -> bool:
-        await give(at, event(uuid4().hex, "probe"))
-        accepted = [AcceptedBatch.from_bytes(record.value) for record in await read_all(at.kafka, ACCEPTED)]
-        return any(each.definitions >= wanted for batch in accepted for each in batch.events)
-
-    await until_async(is_seen, f"ingest to see definitions up to {wanted}")
-
-
-async def runs(at: Installed) -> list[Run]:
-    """Every run that was asked for, repeats left out (E1)."""
-    highs: dict[tuple[int, str], tuple[int, int]] = {}
-    found = []
-    for record in await read_all(at.kafka, RUN_REQUESTS):
-        batch = RunRequestBatch.from_bytes(record.value)
-        for each in batch.requests:
-            place = (record.partition, batch.source)
-            if (each.offset, each.ordinal) > highs.get(place, (-1, -1)):
-                highs[place] = (each.offset, each.ordinal)
-                ids = tuple(sorted(one.id for one in each.events))
-                found.append(Run(each.job, each.partition_key, ids))
-    return sorted(found)
-
-
-async def until_runs(at: Installed, *wanted: Run) -> None:
-    """Return when as many runs were asked for; these and no others must be there."""
-
-    async def are_there() -> bool:
-        return len(await runs(at)) >= len(wanted)
-
-    await until_async(are_there, f"{len(wanted)} runs")
-    assert await runs(at) == sorted(wanted)
-
-
-async def waiting(at: Installed, job: str) -> PendingRounds:
-    async with definitions_view(at.kafka) as view, connect_redis(at.redis) as redis:
-        return await pending_rounds(redis, at.namespace, SHARDS, view, job, 100)
-
-
-async def until_waiting(at: Installed, job: str, wanted: dict[str, int]) -> None:
-    """Return when the job's open rounds are these keys, with so many members each."""
-
-    async def are_there() -> bool:
-        found = (await waiting(at, job)).rounds
-        return {each.key: sum(asset.arrived for asset in each.assets) for each in found} == wanted
-
-    await until_async(are_there, f"{job} to wait for {wanted}")
 
 
 async def closed(at: Installed, job: str, ids: Collection[str]) -> None:
@@ -151,10 +70,6 @@ async def test_b062_a_round_that_waits_for_a_dependency_that_is_removed_fires_so
         await until_runs(at, *(Run("join", hour, (f"a{hour}",)) for hour in hours))
         await until_waiting(at, "join", {})
     assert await audit_kinds(at) == set()
-
-
-async def audit_kinds(at: Installed) -> set[AuditKind]:
-    return {AuditEntry.from_bytes(record.value).kind for record in await read_all(at.kafka, AUDIT)}
 
 
 async def test_what_waits_by_the_hour_waits_by_the_day_once_the_job_does(at: Installed) -> None:

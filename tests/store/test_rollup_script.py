@@ -27,15 +27,29 @@ from tidegate.contracts.contributions import (
     Contribution,
     ContributionBatch,
     ContributionsRecord,
+    DeadlineReached,
     DefinitionChange,
     JobRef,
     MemberEvent,
+    OperatorAction,
     read_contributions_record,
 )
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.redis_keys import round_key, round_name, shard_prefix
 from tidegate.core.audit import AuditKind
-from tidegate.core.rounds import Arrival, Event, Fired, Outcome, RerunPolicy, Round, Rules, fold
+from tidegate.core.rounds import (
+    Arrival,
+    Event,
+    Fired,
+    Outcome,
+    RerunPolicy,
+    Round,
+    Rules,
+    end,
+    fold,
+    withdraw,
+)
+from tidegate_rollup.acted import acted
 from tidegate_rollup.again import waiting
 from tidegate_rollup.decide import (
     Control,
@@ -63,7 +77,11 @@ SOME = JobRef("some", "i1", 5, (0,), ("a",), ((0,),))
 AGAIN = JobRef("again", "i1", 6, (0,), ("a", "b"), ((0, 1), (1,)), "refire")
 ANEW = JobRef("anew", "i1", 7, (0,), ("a",), ((0,),), "new_round")
 NEVER = JobRef("never", "i1", 8, (0, 1), ("a", "b"), ((0, 1), (1,)))
-JOBS = (EACH, DAY, EITHER, BOTH, SOME, AGAIN, ANEW, NEVER)
+TIMED = JobRef(
+    *("timed", "i1", 9, (0, 1), ("a", "b"), ((0, 1),), "refire"),
+    deadlines=((500, "fire", "first_member"), (300, "drop", "window_end")),
+)
+JOBS = (EACH, DAY, EITHER, BOTH, SOME, AGAIN, ANEW, NEVER, TIMED)
 CHANGED = (  # pairs of jobs: another revision, another rerun policy, and deleted and created again (D7)
     (EACH, EACH._replace(assets=("a2",))),
     (DAY, DAY._replace(assets=("a2",))),
@@ -88,6 +106,8 @@ SIZES = {  # job, asset -> size, needed
     ("anew", 0): (3, 2),
     ("never", 0): (2, 5),
     ("never", 1): (12, 2),
+    ("timed", 0): (2, 2),
+    ("timed", 1): (2, 1),
 }
 DAY_US = 1_268_524_800_000_001
 DATES = {  # key -> what the mappers of assets 0, 1 and 2 read from it
@@ -149,6 +169,11 @@ class Shard:
     revisions: Mapping[str, int] = field(default_factory=dict)
     moved: Mapping[str, Round] = field(default_factory=dict)
     """By its place in the outbox every round that waits to be mapped again."""
+    opened: Mapping[str, str] = field(default_factory=dict)
+    due: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By open round its deadlines, by what happens then."""
+    jobs: Mapping[str, JobRef] = field(default_factory=dict)
+    """By open round the job that its contributions are for."""
 
     def change(self, job: str, revision: int, place: str, at: int, committed: int) -> None:
         """What waits in rounds of an older revision goes to the outbox, in the order of their names (R6)."""
@@ -163,11 +188,65 @@ class Shard:
                 self.moved = {**self.moved, f"{place}.2.{n}": self.rounds[name]}
         self.rounds = {**self.rounds, **{name: self.rounds[name].emptied for name in names}}
 
+    def bring_deadlines(self, name: str, entry: Entry) -> None:
+        """The earliest deadline that a counted member brings."""
+        start = entry.event.at if entry.is_remapped else entry.at
+        found = []
+        if entry.job.id == TIMED.id:
+            found.append((start + 500, "fire"))
+            if entry.contribution.asset == 1:
+                found.append(((entry.contribution.ends or start) + 300, "drop"))
+        if found:
+            due, then = min(found)
+            known = self.due.get(name, {})
+            self.due = {**self.due, name: {**known, then: min(known.get(then, due), due)}}
+
+    def forget_closed(self) -> None:
+        is_open = {name for name, each in self.rounds.items() if each.members}
+        self.opened = {name: opened for name, opened in self.opened.items() if name in is_open}
+        self.due = {name: due for name, due in self.due.items() if name in is_open}
+        self.jobs = {name: job for name, job in self.jobs.items() if name in is_open}
+
+    def control(self, entry: Control, record: DeadlineReached | OperatorAction, committed: int) -> None:
+        name = round_name(record.job, record.incarnation, record.key)
+        what = record.then if isinstance(record, DeadlineReached) else record.kind
+        about: dict[str, Any] = {"control": what, "job": record.job, "key": record.key or None}
+        if self.opened.get(name) != record.opened:
+            if isinstance(record, DeadlineReached):
+                return
+            told: Sequence[Event] = ()
+            about |= {"kinds": ["action-without-effect"], "run": None}
+        else:
+            state, rules = self.rounds[name], rules_of(self.jobs[name])
+            told = [event for there in state.members.values() for event in there]
+            if isinstance(record, OperatorAction) and record.kind == "withdraw":
+                after, told = withdraw(state, record.event_id or "")
+                about |= {"kinds": ["member-withdrawn" if told else "action-without-effect"], "run": None}
+            elif what == "discard":
+                after = state.emptied
+                about |= {"kinds": ["round-discarded"], "run": None}
+            else:
+                after, firing = end(state, entry.at, rules, is_run=what != "drop")
+                kinds = {"drop": ["deadline-dropped"], "fail": ["deadline-failed"]}
+                is_manual = isinstance(record, OperatorAction)
+                about["kinds"] = kinds.get(what, ["round-fired"] if is_manual else [])
+                arrived = sorted(Counter(asset for asset, _ in firing.members).items())
+                run = (firing.generation, what == "fail", "manual" if is_manual else "deadline", arrived)
+                about["run"] = (*run, identities(told)) if what != "drop" else None
+            self.rounds = {**self.rounds, name: after}
+        if entry.offset >= committed:
+            about["told"] = identities(told) if about["kinds"] else []
+            self.outbox = {**self.outbox, f"{entry.offset}.0": about}
+
     def take(self, entry: Input, committed: int) -> bool:
         """Fold one input; False where it repeats what was folded before."""
         if isinstance(entry, Control):
-            record = entry.record
-            self.change(record.job, record.revision, f"{entry.offset}.0", entry.at, committed)
+            if isinstance(entry.record, DefinitionChange):
+                revision = entry.record.revision
+                self.change(entry.record.job, revision, f"{entry.offset}.0", entry.at, committed)
+            else:
+                self.control(entry, entry.record, committed)
+            self.forget_closed()
             return True
         each, job = entry.contribution, entry.job
         if (each.offset, each.ordinal) <= self.highs.get(entry.source, (-1, -1)):
@@ -175,6 +254,7 @@ class Shard:
         self.highs = {**self.highs, entry.source: (each.offset, each.ordinal)}
         position = f"{entry.offset}.{entry.ordinal}"
         self.change(job.id, job.revision, position, entry.at, committed)
+        self.forget_closed()
         if job.revision < self.revisions[job.id]:
             if entry.offset >= committed:
                 older = {"older": job[:3], "revision": self.revisions[job.id], "event": entry.event.id}
@@ -189,7 +269,13 @@ class Shard:
         name = round_name(job.id, job.incarnation, each.key)
         there = self.rounds.get(name, Round()).members.get(place, ())
         step = fold(self.rounds.get(name, Round()), arrival, rules_of(job))
+        if step.round.members != self.rounds.get(name, Round()).members:
+            self.opened = {name: position, **self.opened}
+            self.jobs = {**self.jobs, name: job}
+        if step.outcome is Outcome.COUNTED:
+            self.bring_deadlines(name, entry)
         self.rounds = {**self.rounds, name: step.round}
+        self.forget_closed()
         about = {"job": job.id, "key": each.key or None}
         sent: dict[str, dict[str, Any]] = {}
         if step.firing or step.outcome in (Outcome.COUNTED, Outcome.KEPT, Outcome.REPLACED):
@@ -236,8 +322,32 @@ class Shard:
         return True
 
 
+def identities(events: Sequence[Event]) -> list[tuple[str, str, str]]:
+    return sorted((each.id, each.source, each.key or "") for each in events)
+
+
 def described(each: Pending) -> dict[str, Any]:
     """Something in the outbox, as the model describes it."""
+    if (control := each.control) is not None:
+        request, entries = acted(each, PARTITION)
+        entries = [entry for entry in entries if entry.kind is not AuditKind.PARTITION_DATE_CONFLICT]
+        told = [one for entry in entries for one in (entry.details or {}).get("events", ())]
+        run = request and (
+            request.generation,
+            request.failed is not None,
+            request.cause,
+            [("abc".index(window.asset[0]), window.arrived) for window in request.windows],
+            sorted((one.id, one.source, one.partition_key or "") for one in request.events),
+        )
+        assert request is None or (request.is_partial and request.completed_by is None)
+        return {
+            "control": control.then if isinstance(control, DeadlineReached) else control.kind,
+            "job": control.job,
+            "key": control.key or None,
+            "kinds": [entry.kind.value for entry in entries],
+            "run": run,
+            "told": sorted((one["id"], one["source"], one["key"] or "") for one in told),
+        }
     if each.moved_round is not None:
         return {"moved": each.moved_round, "revision": each.revision, "at": each.payload["at"]}
     if each.revision is not None:
@@ -439,7 +549,10 @@ class Script(RuleBasedStateMachine):
             is_failed, carried = said
             decoded = None if is_failed else DATES[key][asset]
             place = (key, asset, member, size, needed)
-            entries.append(Contribution(offset, first + n, number, n, *place, decoded, carried, is_failed))
+            ends = START_MS + 600 * member if job.id == TIMED.id and member else None
+            entries.append(
+                Contribution(offset, first + n, number, n, *place, decoded, carried, is_failed, ends)
+            )
         self.now += later_ms
         batch = ContributionBatch(
             source=source,
@@ -474,6 +587,23 @@ class Script(RuleBasedStateMachine):
             self.define(current._replace(revision=job.revision))
         revision = self.current[job.id].revision - (what == "old")
         self.write(DefinitionChange(job=job.id, revision=revision))
+
+    @rule(data=st.data(), is_stale=st.sampled_from([False, False, False, True]))
+    def append_control(self, data: st.DataObject, is_stale: bool = False) -> None:
+        """A deadline is reached, or a person does something, for a round that may be over when it is read."""
+        opened = [each for model in self.shards for each in model.opened.items()]
+        name, place = data.draw(st.sampled_from(sorted(opened))) if opened else ("each/i1/", "0.0")
+        job, incarnation, key = name.split("/", 2)
+        about = {"job": job, "incarnation": incarnation, "key": key, "opened": "0.7" if is_stale else place}
+        what = data.draw(
+            st.sampled_from(["fire", "fail", "drop", "manual", "discard", "withdraw", "withdraw"])
+        )
+        if what in ("fire", "fail", "drop"):
+            self.write(DeadlineReached.model_validate({**about, "then": what}))
+            return
+        event_id = data.draw(st.sampled_from([id for _, id in EVENTS])) if what == "withdraw" else None
+        said = {"kind": "fire" if what == "manual" else what, "id": "x", "by": 'me "ü"', "event_id": event_id}
+        self.write(OperatorAction.model_validate(about | said))
 
     @rule(data=st.data())
     def append_again(self, data: st.DataObject) -> None:
@@ -613,11 +743,14 @@ class Script(RuleBasedStateMachine):
             self.check_open_rounds(prefix, model)
             self.check_marks(prefix, model)
             self.check_moved(prefix, model)
+            assert dict(self.redis.zrange(prefix + "due", 0, -1, withscores=True)) == {
+                f"{then}/{name}": float(at) for name, due in model.due.items() for then, at in due.items()
+            }
             revisions = {job: int(at) for job, at in self.redis.hgetall(prefix + "revisions").items()}
             assert revisions == model.revisions
         stored = [key for shard in range(SHARDS) for key in self.keys_of(shard)]
         assert sorted(stored) == sorted(self.raw.keys("*"))
-        known = ("log", f"outbox:{PARTITION}", "marks", "expiry", "seen", "open", "kept", "revisions")
+        known = ("log", f"outbox:{PARTITION}", "marks", "expiry", "seen", "open", "kept", "revisions", "due")
         for key in stored:
             tag, _, name = key.decode().partition("}:")
             assert tag.startswith(self.namespace + ":{")
@@ -734,7 +867,10 @@ def test_redis_is_the_fold_of_a_log_about_one_round(redis_url: str, data: st.Dat
                 is_old=data.draw(st.sampled_from([False, False, False, False, True])),
                 is_remapped=data.draw(st.sampled_from([False, False, True])),
             )
-            match data.draw(st.sampled_from(["wait", "fold", "fold", "commit", "lose"])):
+            match data.draw(st.sampled_from(["wait", "fold", "fold", "commit", "lose", "act", "act"])):
+                case "act":
+                    machine.fold_all()
+                    machine.append_control(data)
                 case "fold":
                     machine.fold_all()
                 case "commit":

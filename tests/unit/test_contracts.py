@@ -17,9 +17,11 @@ from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import (
     Contribution,
     ContributionBatch,
+    DeadlineReached,
     DefinitionChange,
     JobRef,
     MemberEvent,
+    OperatorAction,
     read_contributions_record,
 )
 from tidegate.contracts.definitions import DefinitionRecord, Installation
@@ -120,7 +122,10 @@ MESSAGES: dict[str, Message] = {
                 assets=("seattle_hourly", "san_francisco_hourly"),
                 clauses=((0, 1),),
             ),
-            JobRef("whole", "5f0d", 18, (), ("out",), ((0,),), "refire"),
+            JobRef(
+                *("whole", "5f0d", 18, (), ("out",), ((0,),), "refire"),
+                deadlines=((3_600_000, "fire", "first_member"),),
+            ),
         ),
         events=(
             MemberEvent(
@@ -155,7 +160,20 @@ MESSAGES: dict[str, Message] = {
             Contribution(9, 1, 1, 1, "", 0, 0, 1, 1, None, 1_268_557_200_000_001, True),
         ),
     ),
+    "deadline_reached.v1.json": DeadlineReached(
+        job="daily_temperatures", incarnation="5f0c", key="2010-03-14", opened="77.2", then="fire"
+    ),
     "definition_change.v1.json": DefinitionChange(job="daily_temperatures", revision=18),
+    "operator_action.v1.json": OperatorAction(
+        kind="withdraw",
+        id="5d8f6c1e",
+        by="ana",
+        job="daily_temperatures",
+        incarnation="5f0c",
+        key="2010-03-14",
+        opened="77.2",
+        event_id="e-1",
+    ),
     "run_request_batch.v1.json": RunRequestBatch(
         source="contributions/1#5",
         requests=(
@@ -271,7 +289,15 @@ def test_a_golden_message_reads_as_it_was_written_and_writes_as_it_was_read(name
     assert read.to_bytes() == raw == MESSAGES[name].to_bytes()
 
 
-@pytest.mark.parametrize("name", ["contribution_batch.v1.json", "definition_change.v1.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "contribution_batch.v1.json",
+        "deadline_reached.v1.json",
+        "definition_change.v1.json",
+        "operator_action.v1.json",
+    ],
+)
 def test_every_kind_of_record_on_contributions_is_told_by_its_kind(name: str) -> None:
     read = read_contributions_record((GOLDEN / name).read_bytes())
     assert type(read) is type(MESSAGES[name])

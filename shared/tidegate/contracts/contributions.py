@@ -26,6 +26,8 @@ class JobRef(NamedTuple):
     """Sets of asset indexes, each of which lets a round fire."""
     rerun_policy: str | None = None
     """`ignore`, `refire` or `new_round`; None for the default of each key (core/rounds.py)."""
+    deadlines: tuple[tuple[int, str, str] | None, ...] = ()
+    """By asset (milliseconds, then, since) of its wait policy's deadline (rule R4); empty where there is none."""
 
 
 class MemberEvent(NamedTuple):
@@ -67,6 +69,8 @@ class Contribution(NamedTuple):
     """The producer's date as the mapper carries it along."""
     is_date_failed: bool = False
     """Whether the mapper failed to read a date: the run then has none."""
+    ends: int | None = None
+    """When the window's own period ends, milliseconds since 1970, where a deadline counts from there."""
 
 
 class ContributionBatch(Message):
@@ -99,7 +103,37 @@ class DefinitionChange(Message):
     """Offset on `definitions` of what changed or deleted the job."""
 
 
-ContributionsRecord = ContributionBatch | DefinitionChange
+class RoundControl(Message):
+    """A record of `contributions` about one round, named by its opening record: for another it is nothing (R4)."""
+
+    v: int = 1
+    job: str
+    incarnation: str
+    key: str
+    opened: str
+    """Where its first contribution stands on the log, "offset.ordinal"."""
+
+
+class DeadlineReached(RoundControl):
+    """The round has waited long enough by the clock of the partition's owner, which acts once it reads this."""
+
+    kind: Literal["deadline"] = "deadline"
+    then: Literal["fire", "fail", "drop"]
+
+
+class OperatorAction(RoundControl):
+    """What a person does to a round: fire it as it is, discard it, or withdraw one event from it."""
+
+    kind: Literal["fire", "discard", "withdraw"]
+    id: str
+    """Random; the audit entries of one action have the same ids however often it is read."""
+    by: str
+    """Who it was, as people are known where it was done."""
+    event_id: str | None = None
+    """The event to withdraw."""
+
+
+ContributionsRecord = ContributionBatch | DefinitionChange | DeadlineReached | OperatorAction
 
 _READER: Final[TypeAdapter[ContributionsRecord]] = TypeAdapter(
     Annotated[ContributionsRecord, Field(discriminator="kind")]

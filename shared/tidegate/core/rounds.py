@@ -226,12 +226,43 @@ def fold(state: Round, arrival: Arrival, rules: Rules) -> Step:
         unsatisfiable = Note(AuditKind.WINDOW_UNSATISFIABLE, event.id, window=window)
         is_noted = is_first and arrival.needed > arrival.size
         return Step(state, Outcome.COUNTED, audit=(unsatisfiable,) if is_noted else ())
-    fired = _fired((mark.generation if mark else 0) + 1, arrival, state.members, rules, state.dated)
-    seen = dict.fromkeys(_identities(state.members) | state.replaced, arrival.at)
-    return Step(
-        Round(fired=fired, seen={**state.seen, **seen}),
-        Outcome.COUNTED,
-        Firing(fired.generation, state.members),
+    after, firing = end(state, arrival.at, rules)
+    return Step(after, Outcome.COUNTED, firing)
+
+
+def end(state: Round, at: int, rules: Rules, *, is_run: bool = True) -> tuple[Round, Firing]:
+    """The round once it is over with what is there, by a record of this time: satisfied, or by rule R4.
+
+    The mark is that of a firing. Without a run, as when a deadline drops the round, no generation is used up, and its
+    events are no use to a run later.
+    """
+    mark = state.fired if state.fired is not None and state.fired.at >= at - rules.horizon_ms else None
+    generation = (mark.generation if mark else 0) + is_run
+    fired = _fired(generation, at, state.members, rules, state.dated)
+    if not is_run:
+        fired = replace(fired, events={})
+    seen = dict.fromkeys(_identities(state.members) | state.replaced, at)
+    return Round(fired=fired, seen={**state.seen, **seen}), Firing(generation, state.members)
+
+
+def withdraw(state: Round, event_id: str) -> tuple[Round, tuple[Event, ...]]:
+    """The open round without the events of this id, and those events; they are as good as replaced ones (B043)."""
+    kept = {
+        place: tuple(each for each in there if each.id != event_id) for place, there in state.members.items()
+    }
+    members = {place: there for place, there in kept.items() if there}
+    withdrawn = tuple(each for there in state.members.values() for each in there if each.id == event_id)
+    if not members:
+        return state.emptied, withdrawn
+    assets = {asset for asset, _ in members}
+    return (
+        replace(
+            state,
+            members=members,
+            windows={asset: window for asset, window in state.windows.items() if asset in assets},
+            replaced=state.replaced | {each.identity for each in withdrawn},
+        ),
+        withdrawn,
     )
 
 
@@ -246,9 +277,9 @@ def _duplicate(state: Round, arrival: Arrival) -> Step:
     return _noted(state, Outcome.DUPLICATE, arrival.event)
 
 
-def _fired(generation: int, arrival: Arrival, members: Members, rules: Rules, dated: bool) -> Fired:
+def _fired(generation: int, at: int, members: Members, rules: Rules, dated: bool) -> Fired:
     keeps = rules.windowed and rules.rerun_policy is RerunPolicy.REFIRE
-    return Fired(generation, arrival.at, frozenset(members), members if keeps else {}, dated)
+    return Fired(generation, at, frozenset(members), members if keeps else {}, dated)
 
 
 def _identities(members: Members) -> set[tuple[str, str]]:
@@ -262,7 +293,7 @@ def _refire(state: Round, mark: Fired, arrival: Arrival, rules: Rules) -> Step:
     if arrival.is_older_than(older):
         return _noted(state, Outcome.RERUN, event)
     members = {**mark.events, place: _with(event, there, older)}
-    fired = _fired(mark.generation + 1, arrival, members, rules, mark.dated or arrival.dated)
+    fired = _fired(mark.generation + 1, arrival.at, members, rules, mark.dated or arrival.dated)
     after = replace(
         state, fired=fired, seen={**state.seen, **dict.fromkeys(_identities(members), arrival.at)}
     )

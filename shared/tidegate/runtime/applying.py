@@ -159,12 +159,6 @@ def _check_effects(job: Job) -> None:
             " runs by the clock: let assets start them, with PartitionedAssetTimetable or a list of assets, or leave it"
             " out"
         )
-    for route in JobRoutes(job).routes:
-        if isinstance(route.mapper, RollupMapper) and route.mapper.wait_policy.deadline is not None:
-            raise DefinitionError(
-                f"the deadline of {label(route.leaf)!r} in the schedule of job {job.id!r} has no effect yet: leave it"
-                " out"
-            )
 
 
 def _types(data: Any) -> Iterator[str]:
@@ -210,6 +204,11 @@ def _warnings(
     for route in routes:
         named = f"job {job.id!r}, asset {label(route.leaf)!r}"
         yield from (f"{named}: {warning}" for warning in route.mapper.warnings())
+        if route.has_no_window_end:
+            yield (
+                f"{named}: the deadline counts from the end of the window, but its keys name no period: it counts from"
+                " the first member"
+            )
         leaf = route.leaf
         if isinstance(leaf, AssetNameRef | AssetUriRef) and not any(leaf.same_asset(one) for one in assets):
             yield f"{named}: no definition names an asset of this {_MEANS[type(leaf)]} yet, only this reference does"

@@ -66,6 +66,7 @@ def plan(
             assets=job.labels,
             clauses=job.clauses,
             rerun_policy=None if policy is None else policy.value,
+            deadlines=job.deadlines,
         )
         for route in job.routes:
             way = Way(ref, route)
@@ -153,6 +154,7 @@ def batch(
                 each.target.decoded,
                 each.carried,
                 bool(each.target.problem),
+                each.target.ends,
             )
         )
     # Built from our own values, so there is nothing to validate; readers do.
