@@ -86,6 +86,7 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
         partition_date=request.partition_date,
         generation=request.generation,
         cause=request.cause,
+        is_partial=request.is_partial,
         completed_by=request.completed_by,
         definition_revision=request.revision,
         windows=request.windows,
@@ -94,7 +95,7 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
         run_events_partition=surroundings.partition,
     )
     value = command.to_bytes()
-    problem = _undeliverable(request, topic, len(value), surroundings)
+    problem = None if request.failed else _undeliverable(request, topic, len(value), surroundings)
     if problem:
         decisions.audit.append(
             AuditEntry(
@@ -108,8 +109,9 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
                 details={"run_id": request.run_id},
             )
         )
-    else:
+    elif not request.failed:
         decisions.commands.append(Command(topic, request.partition_key or request.job, value))
+    state = RunState.FAILED if request.failed else RunState.UNDELIVERABLE if problem else RunState.SENT
     decisions.runs[request.run_id] = Run(
         run_id=request.run_id,
         job=request.job,
@@ -117,12 +119,12 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
         partition_key=request.partition_key,
         partition_date=request.partition_date,
         generation=request.generation,
-        state=RunState.UNDELIVERABLE if problem else RunState.SENT,
+        state=state,
         source=requested.source,
         offset=request.offset,
         sent_at=surroundings.now,
         updated_at=surroundings.now,
-        error=problem,
+        error=request.failed or problem,
     )
 
 

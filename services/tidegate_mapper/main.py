@@ -17,6 +17,7 @@ from tidegate.contracts.topics import ACCEPTED, CONTRIBUTIONS
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
+from tidegate.runtime.mapping import Mapped, Plan, batch, map_event, plan
 from tidegate.runtime.positions import Gap, Highs, Position, source_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.redis import connect_redis
@@ -26,7 +27,8 @@ from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client, check_installation
 from tidegate.runtime.unreadable import unreadable_record
-from tidegate_mapper.decide import SERVICE, Mapped, Plan, batch, map_event, plan
+
+SERVICE = "mapper"
 
 
 class Mapper:

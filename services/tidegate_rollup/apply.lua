@@ -2,8 +2,10 @@
 --
 -- KEYS[1] log     hash   next:<partition> next offset, at:<partition> time of the record before it,
 --                        high:<source> "offset.ordinal" of the highest contribution folded (E1)
--- KEYS[2] outbox  hash   "offset.ordinal[.1]" -> what still has to be sent: JSON, and where a round fired its fields
---                        and values, one a line
+-- KEYS[2] outbox  hash   place -> what still has to be sent: JSON and, a line each, more. Places are those of records:
+--                        "offset.ordinal" a round that fired, with its fields and values; ".1" behind it an audit entry,
+--                        ".2.0" a contribution of an older revision, to be mapped again, ".2.<n>" a round of an older
+--                        revision, with its name (R6)
 -- KEYS[3] marks   hash   round -> "generation fired-at dated members"; dated is 1 where an event brought a date of the
 --                        key and the job has a rollup; members is "*" or ",asset:member,..." (R5)
 -- KEYS[4] expiry  zset   round -> fired-at
@@ -11,10 +13,15 @@
 -- KEYS[6] open    zset   round -> 0, so that the open rounds of a job are a range by name
 -- KEYS[7] kept    hash   round -> "generation fired-at" and, one a line, its fields and values when it fired: only of
 --                        jobs with rerun policy refire, and only of use to the mark of that generation and time
--- KEYS[8...]      hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
+-- KEYS[8] revisions hash job -> offset of the newest definition that contributions or changes have brought (R6)
+-- KEYS[9] due     zset   "<then>/<round>" -> when the round's deadline is, ms since 1970 (R4)
+-- KEYS[10...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
 --                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
 --                        x:<asset>:<member>:<key> further events of that member with other keys (D21), r:<digest>
 --                        replaced events
+-- and beside them, named from KEYS[6]:
+--         moved:<place>  hash   a round of an older revision as it was, until what waited in it is on the log again
+--         round:<name>   hash   the open rounds of a job that changes
 --
 -- ARGV[1] partition   [2] offset that the caller believes is next, "" for none, "?" to be told only   [3] next offset
 -- after the batch   [4] time of its last record   [5] committed offset: below it everything was acknowledged, so it
@@ -24,8 +31,12 @@
 --   jobs     each the text of a JobRef
 --   parts    each [number of the round, its name, key as JSON, number of the job, fields, entries]: contributions to
 --            one round in the order of the log. A round may have several parts; parts of different rounds are
---            independent. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
+--            independent, but those of a job stand before or after what changes it. Or [0, job, revision, offset, ordinal,
+--            time]: the job changes; or [-1, ...]: a control of one round, as controls.lua unpacks it. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
 --            which entries name by their place among the fields; the rest of an entry stands where it is unpacked.
+--
+-- A job changes with the first record that brings a newer revision of it: its open rounds move to the outbox as they are.
+-- What comes of an older revision goes there too. "Older" is judged by `revisions` alone, never by what a caller knows.
 --
 -- -> {1, repeats, field, payload, ...} with what was added to the outbox, or
 --    {0, next offset or "", time, field, payload, ...} with the whole outbox: nothing was applied.
@@ -34,6 +45,7 @@
 -- command. So the loop over entries runs few lines, some of them full, and leaves parsing to cjson.
 
 local log, outbox, marks, expiry, seen, open, kept = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local revisions, due_at, prefix, rounds_from = KEYS[8], KEYS[9], string.sub(KEYS[6], 1, -5), 9
 local partition, believed, upto, last_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local committed, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
 local call, sub = redis.call, string.sub
@@ -49,12 +61,12 @@ end
 
 local batch = cjson.decode(ARGV[7])
 
-local jobs = {}
-for n, text in ipairs(batch.jobs) do
+local function read_job(text)
   local ref = cjson.decode(text)
   local rollups, assets, clauses = ref[4], ref[5], ref[6]
   -- keeps: assets of which other keys of one member are kept beside it (D21, D23); alone: that satisfy the condition
-  local job = {text = text, assets = #assets, clauses = clauses, windowed = #rollups > 0, keeps = {}, alone = {}}
+  local job = {id = ref[1], revision = ref[3], text = text, assets = #assets, clauses = clauses}
+  job.windowed, job.keeps, job.alone, job.has_deadlines = #rollups > 0, {}, {}, #ref[8] > 0
   job.policy = not job.windowed and 'new_round' or type(ref[7]) == 'string' and ref[7] or nil  -- null is no nil
   for asset = 0, job.assets - 1 do
     job.keeps[asset] = not job.windowed
@@ -65,7 +77,12 @@ for n, text in ipairs(batch.jobs) do
   for _, clause in ipairs(clauses) do
     job.alone[clause[1]] = #clause == 1 or job.alone[clause[1]]
   end
-  jobs[n] = job
+  return job
+end
+
+local jobs = {}
+for n, text in ipairs(batch.jobs) do
+  jobs[n] = read_job(text)
 end
 
 -- A source that starts above all that was folded of it has no repeats here.
@@ -92,11 +109,19 @@ end
 -- number of the round, `fired_at` by digest of the event, `kept_of` by name of the round.
 local mark_of, fired_at, kept_of, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {}, {1, 0}
 
+-- The folded revisions of jobs, as far as they were asked for.
+local revision_of = {}
+local function folded_revision(id)
+  revision_of[id] = revision_of[id] or tonumber(call('HGET', revisions, id) or -1)
+  return revision_of[id]
+end
+
 -- The part at hand. `values` are those of its fields, kept up to date; `exists` says whether the round is in Redis;
 -- `writes` are the fields and values of events that are not, `changed` the assets whose counts are not, with their
--- dates; `mark` is that of the round that fired before.
+-- dates; `mark` is that of the round that fired before; `remapped` says that the events waited under an older definition;
+-- `deadlines` are the earliest ones that members brought, by what happens then.
 local number, name, key_json, job_number, fields, entries, job, round
-local values, exists, writes, changed, mark
+local values, exists, writes, changed, mark, remapped, deadlines
 
 local function read_mark()
   local text = call('HGET', marks, name)
@@ -121,7 +146,10 @@ local function flush()
   end
   add_assets_to_writes()
   in_slices('HSET', round, writes)
-  exists, writes, changed = true, {}, {}
+  for what, due in pairs(deadlines) do
+    call('ZADD', due_at, 'LT', due, what .. '/' .. name)
+  end
+  exists, writes, changed, deadlines = true, {}, {}, {}
 end
 
 -- Whether as many members of an asset are in as one number of its need says.
@@ -187,6 +215,11 @@ local function about_older(event)
   return event and ',"other":[' .. event .. ']' or ''
 end
 
+-- Whether an event that was mapped again came to the broker before the one that is there (R6).
+local function is_older(event, old)
+  return remapped and old and cjson.decode('[' .. event .. ']')[5] <= cjson.decode('[' .. old .. ']')[5]
+end
+
 -- Takes a further event of a member that is there.
 local function replace_or_keep(offset, ordinal, at, asset, place, date, event, key_end)
   flush()
@@ -194,8 +227,11 @@ local function replace_or_keep(offset, ordinal, at, asset, place, date, event, k
   local old, digest = values[place], digest_of(event)
   if is_beside then old = call('HGET', round, field) end
   if old and digest_of(old) == digest or call('HEXISTS', round, 'r:' .. digest) == 1 then
-    audit('duplicate-event', offset, ordinal, at, asset, event)
-    return
+    return remapped or audit('duplicate-event', offset, ordinal, at, asset, event)
+  end
+  if is_older(event, old) then
+    call('HSET', round, 'r:' .. digest, '')
+    return audit('member-replaced', offset, ordinal, at, asset, old, about_older(event))
   end
   call('HSET', round, field, event)
   if date then call('HSET', round, 'date:' .. asset, date) end
@@ -204,6 +240,14 @@ local function replace_or_keep(offset, ordinal, at, asset, place, date, event, k
     call('HSET', round, 'r:' .. digest_of(old), '')
     audit('member-replaced', offset, ordinal, at, asset, event, about_older(old))
   end
+end
+
+local function bring_deadline(due, what)
+  deadlines[what] = math.min(deadlines[what] or due, due)
+end
+
+local function forget_deadlines(round_name)
+  call('ZREM', due_at, 'fire/' .. round_name, 'fail/' .. round_name, 'drop/' .. round_name)
 end
 
 -- All of a round that is over.
@@ -216,6 +260,7 @@ local function take_whole()
   local whole = call('HGETALL', round)
   call('DEL', round)
   call('ZREM', open, name)
+  if job.has_deadlines then forget_deadlines(name) end
   return whole
 end
 
@@ -238,8 +283,8 @@ local function remember(lines, pattern, at)
   end
 end
 
--- Marks a round as fired with these lines of fields and values, and sends it.
-local function mark_fired(offset, ordinal, at, event, generation, members, lines)
+-- Marks a round as fired with these lines of fields and values.
+local function leave_mark(at, generation, members, lines)
   local n, head = #new_marks, generation .. ' ' .. at
   local dated = job.windowed and string.find(lines, '\ndate:', 1, true)
   mark = {generation = generation, at = at, dated = dated, members = members}
@@ -247,9 +292,22 @@ local function mark_fired(offset, ordinal, at, event, generation, members, lines
   new_marks[n + 1], new_marks[n + 2] = name, head .. (dated and ' 1 ' or ' 0 ') .. members
   remember(lines, '\n"([^"]*)', at)  -- only events start with a quote
   if job.policy == 'refire' then kept_of[name] = head .. lines end
+end
+
+local function mark_fired(offset, ordinal, at, event, generation, members, lines)
+  leave_mark(at, generation, members, lines)
   if offset >= committed then
     send(offset .. '.' .. ordinal, event, at, '"generation":' .. generation .. '}' .. lines)
   end
+end
+
+-- Takes the round of the part off; returns its lines, its members, and the generation of the run before.
+local function close_round(at)
+  local lines = '\n' .. table.concat(take_whole(), '\n')  -- neither fields nor values hold a line break
+  if exists then remember(lines, '\nr:([^\n]*)', at) end
+  local before, members = mark and mark.at >= at - horizon and mark.generation or 0, present(lines)
+  values, exists, writes, changed, deadlines = {}, false, {}, {}, {}
+  return lines, members, before
 end
 
 -- The round of the part fires, or is said to wait for more than there is: `needed` is below 0 then.
@@ -258,11 +316,8 @@ local function fire(offset, ordinal, at, event, asset, needed, arrived, need)
     local window = ',"window":[' .. string.gsub(need, ' ', ',') .. ']'
     return arrived == 1 and audit('window-unsatisfiable', offset, ordinal, at, asset, event, window)
   end
-  local lines = '\n' .. table.concat(take_whole(), '\n')  -- neither fields nor values hold a line break
-  if exists then remember(lines, '\nr:([^\n]*)', at) end
-  local generation, members = mark and mark.at >= at - horizon and mark.generation + 1 or 1, present(lines)
-  values, exists, writes, changed = {}, false, {}, {}
-  mark_fired(offset, ordinal, at, event, generation, members, lines)
+  local lines, members, before = close_round(at)
+  mark_fired(offset, ordinal, at, event, before + 1, members, lines)
 end
 
 -- The value of a field among lines, and the lines with another value there.
@@ -284,6 +339,9 @@ local function refire(offset, ordinal, at, asset, place, date, event, key_end)
   local lines = sub(text, #head)
   local field = field_for(exchange(lines, fields[place], '') or event, asset, place, event, key_end)
   local old, changed_lines = exchange(lines, field, event)
+  if is_older(event, old) then
+    return false
+  end
   if date then changed_lines = select(2, exchange(changed_lines, 'date:' .. asset, date)) end
   audit('member-rerun', offset, ordinal, at, asset, event, ',"runs":true' .. about_older(old))
   mark_fired(offset, ordinal, at, event, mark.generation + 1, mark.members, changed_lines)
@@ -298,8 +356,7 @@ local function is_past(offset, ordinal, at, asset, place, date, event, key_end)
   end
   local seen_at = fired_at[digest] or call('ZSCORE', seen, digest)
   if seen_at and tonumber(seen_at) >= since then
-    audit('duplicate-event', offset, ordinal, at, asset, event)
-    return true
+    return remapped or audit('duplicate-event', offset, ordinal, at, asset, event) or true
   end
   local policy = job.policy or (date or mark.dated) and 'ignore' or 'new_round'
   if policy == 'new_round' then
@@ -313,66 +370,3 @@ local function is_past(offset, ordinal, at, asset, place, date, event, key_end)
   end
   return true
 end
-
-local repeats, read = batch.repeats, batch.repeats
-for _, part in ipairs(batch.parts) do
-  number, name, key_json, job_number, fields, entries = unpack(part)
-  job, round, writes, changed, mark = jobs[job_number], KEYS[7 + number], {}, {}, mark_of[number] or read_mark()
-  values = call('HMGET', round, unpack(fields))
-  exists, read = values[1], read + #entries
-  for n = 1, #entries do
-    local source, high, high_ordinal,  -- coordinates on the source
-      offset, ordinal, at,             -- place on the input log, time of the record
-      asset, count, place,             -- the places of the asset's count and of the member among the fields
-      needed, need,                    -- how many members are enough, -1 for more than there are; "size needed"
-      date, event, key_end = unpack(entries[n])  -- the date of the key or false; the event and where its key ends
-    if has_repeats[source] and not is_above(high, high_ordinal, highs[source]) then
-      repeats = repeats + 1
-    elseif mark and is_past(offset, ordinal, at, asset, place, date, event, key_end) then
-      -- the round stays as it is
-    elseif values[place] then
-      replace_or_keep(offset, ordinal, at, asset, place, date, event, key_end)
-    else
-      local arrived, written = (values[count] or 0) + 1, #writes
-      values[place], values[count], values[count + 1], changed[asset] = event, arrived, need, changed[asset] or date
-      writes[written + 1], writes[written + 2] = fields[place], event
-      if not values[1] then values[1] = offset .. '.' .. ordinal .. '.' .. at end
-      if arrived >= needed and (needed < 0 or job.alone[asset] or is_satisfied()) then
-        fire(offset, ordinal, at, event, asset, needed, arrived, need)
-      end
-    end
-  end
-  if #writes > 0 then flush() end
-end
-
-in_slices('HSET', marks, new_marks)
-for round_name, text in pairs(kept_of) do
-  call('HSET', kept, round_name, text)
-end
-in_slices('ZADD', expiry, new_expiry)
-in_slices('ZADD', seen, new_seen)
-in_slices('HSET', outbox, reply, 3)
-
-for n, source in ipairs(batch.sources) do
-  local source_name, _, _, offset, ordinal = unpack(source)
-  if is_above(offset, ordinal, highs[n]) then
-    call('HSET', log, 'high:' .. source_name, string.format('%d.%d', offset, ordinal))
-  end
-end
-if upto ~= believed then  -- a call that moves nothing need not know the time of the record before
-  call('HSET', log, 'next:' .. partition, upto, 'at:' .. partition, last_at)
-end
-
--- What expired by the time of the records: a bounded share of it in every call, more than a call adds.
-local gone = tonumber(last_at) - horizon
-if gone > 0 then
-  local before, share = '(' .. string.format('%d', gone), SLICE + 2 * read
-  local rounds = call('ZRANGEBYSCORE', expiry, '-inf', before, 'LIMIT', 0, share)
-  in_slices('HDEL', marks, rounds)
-  in_slices('HDEL', kept, rounds)
-  in_slices('ZREM', expiry, rounds)
-  in_slices('ZREM', seen, call('ZRANGEBYSCORE', seen, '-inf', before, 'LIMIT', 0, share))
-end
-
-reply[2] = repeats
-return reply

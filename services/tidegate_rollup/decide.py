@@ -11,7 +11,16 @@ from typing import Any, Literal, NamedTuple
 from pydantic_core import to_json
 
 from tidegate.contracts.audit import AuditEntry, audit_id
-from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
+from tidegate.contracts.contributions import (
+    Contribution,
+    ContributionBatch,
+    ContributionsRecord,
+    DeadlineReached,
+    DefinitionChange,
+    JobRef,
+    MemberEvent,
+    OperatorAction,
+)
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.redis_keys import round_name
 from tidegate.contracts.runs import RunRequest, TriggeringEvent, WindowProgress
@@ -41,6 +50,33 @@ class Entry(NamedTuple):
     event: MemberEvent
     contribution: Contribution
     shard: int = 0
+    is_remapped: bool = False
+
+
+class Control(NamedTuple):
+    """A record that changes rounds without a contribution, for one of the shards that it concerns."""
+
+    offset: int
+    at: int
+    record: DefinitionChange | DeadlineReached | OperatorAction
+    shard: int
+
+
+Input = Entry | Control
+
+
+def inputs_of(
+    offset: int, at: int, record: ContributionsRecord, ours: Collection[int], shards: int
+) -> Sequence[Input]:
+    """What one record means to the shards of its partition, in order; raises IndexError as `entries_of` does."""
+    if isinstance(record, ContributionBatch):
+        return entries_of(offset, at, record, ours, shards)
+    if isinstance(record, DefinitionChange):
+        return [Control(offset, at, record, shard) for shard in ours]
+    shard = shard_of(record.job, record.key, shards)
+    if shard not in ours:
+        raise IndexError(f"the {record.kind} is for shard {shard}, which another partition feeds")
+    return [Control(offset, at, record, shard)]
 
 
 def entries_of(
@@ -60,21 +96,21 @@ def entries_of(
         shard = shard_of(job.id, each.key, shards)
         if shard not in ours:
             raise IndexError(f"contribution {index} is for shard {shard}, which another partition feeds")
-        entries.append(Entry(offset, index, at, batch.source, job, event, each, shard))
+        entries.append(Entry(offset, index, at, batch.source, job, event, each, shard, batch.is_remapped))
     return entries
 
 
-def by_shard(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
-    """The entries of every shard that has any."""
-    found: dict[int, list[Entry]] = {}
+def by_shard(entries: Iterable[Input]) -> dict[int, list[Input]]:
+    """The inputs of every shard that has any."""
+    found: dict[int, list[Input]] = {}
     for entry in entries:
         found.setdefault(entry.shard, []).append(entry)
     return found
 
 
-def chunks(entries: Iterable[Entry], limit: int = ENTRIES_PER_CALL) -> Iterable[list[Entry]]:
+def chunks(entries: Iterable[Input], limit: int = ENTRIES_PER_CALL) -> Iterable[list[Input]]:
     """`entries` in order, cut between records only, since a shard's offset is that of a record."""
-    chunk: list[Entry] = []
+    chunk: list[Input] = []
     for _, record in groupby(entries, key=lambda entry: entry.offset):
         whole = list(record)
         if chunk and len(chunk) + len(whole) > limit:
@@ -96,14 +132,21 @@ class _Source:
 
 @dataclass(slots=True)
 class _Part:
-    """Contributions of one job revision to one round."""
+    """Contributions of one job revision to one round, all mapped for the first time or all again."""
 
     round: int
     job: int
     key: str
     fields: list[str]
+    is_remapped: bool
     places: dict[tuple[int, int], int] = field(default_factory=dict)
     entries: list[tuple[str | int, ...]] = field(default_factory=list)
+
+    def takes(self, job: int, entry: Entry) -> bool:
+        return self.job == job and self.is_remapped == entry.is_remapped
+
+    def written_out(self, name: str) -> tuple[Any, ...]:
+        return (self.round, name, _json(self.key), self.job, self.fields, self.entries, self.is_remapped)
 
     def place_of(self, asset: int, member: int) -> int:
         """The place of a member's field, from 1."""
@@ -113,15 +156,29 @@ class _Part:
         return place
 
 
-def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
-    """The names of the rounds that `entries` touch, and the batch as apply.lua takes it."""
+def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
+    """The names of the rounds that `entries` touch, and the batch as apply.lua takes it.
+
+    What may change a job, since it brings a newer revision than the batch had before, ends the parts of its rounds.
+    """
     rounds: dict[str, int] = {}
     jobs: dict[JobRef, int] = {}
     sources: dict[str, _Source] = {}
-    parts: list[_Part] = []
-    latest: dict[str, _Part] = {}
+    parts: list[_Part | tuple[int | str, ...]] = []
+    latest: dict[tuple[str, int], _Part] = {}
+    newest: dict[str, int] = {}
     repeats = 0
     for entry in entries:
+        if isinstance(entry, Control):
+            record = entry.record
+            if isinstance(record, DefinitionChange):
+                newest[record.job] = max(newest.get(record.job, -1), record.revision)
+                parts.append((0, record.job, record.revision, entry.offset, 0, entry.at))
+                continue
+            name = round_name(record.job, record.incarnation, record.key)
+            latest.pop((name, newest.get(record.job, -1)), None)
+            parts.append(_control(rounds.setdefault(name, len(rounds) + 1), name, entry, record))
+            continue
         job, each = entry.job, entry.contribution
         coordinates = (each.offset, each.ordinal)
         if (source := sources.get(entry.source)) is None:
@@ -133,10 +190,16 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
             continue
         name = round_name(job.id, job.incarnation, each.key)
         number = jobs.setdefault(job, len(jobs) + 1)
-        part = latest.get(name)
-        if part is None or part.job != number or len(part.entries) == ENTRIES_PER_PART:
-            part = latest[name] = _Part(
-                rounds.setdefault(name, len(rounds) + 1), number, each.key, _fields_of(job)
+        place = (name, max(newest.get(job.id, -1), job.revision))
+        newest[job.id] = place[1]
+        part = latest.get(place)
+        if part is None or len(part.entries) == ENTRIES_PER_PART or not part.takes(number, entry):
+            part = latest[place] = _Part(
+                rounds.setdefault(name, len(rounds) + 1),
+                number,
+                each.key,
+                _fields_of(job),
+                entry.is_remapped,
             )
             parts.append(part)
         event, key_end = _stored(name, entry)
@@ -156,6 +219,7 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
                 False if each.decoded is None else str(each.decoded),  # the script would round a number
                 event,
                 key_end,
+                *_due(entry),
             )
         )
     names = list(rounds)
@@ -164,11 +228,40 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
         "sources": [(name, *source.lowest, *source.highest) for name, source in sources.items()],
         "jobs": [_json(job) for job in jobs],
         "parts": [
-            (part.round, names[part.round - 1], _json(part.key), part.job, part.fields, part.entries)
-            for part in parts
+            part.written_out(names[part.round - 1]) if isinstance(part, _Part) else part for part in parts
         ],
     }
     return names, _json(batch)
+
+
+def _control(
+    number: int, name: str, entry: Control, record: DeadlineReached | OperatorAction
+) -> tuple[int | str, ...]:
+    """A control of one round, as controls.lua takes it."""
+    is_action = isinstance(record, OperatorAction)
+    what = record.kind if isinstance(record, OperatorAction) else record.then
+    said = {"control": json.loads(record.to_bytes())}
+    event_id = record.event_id if isinstance(record, OperatorAction) else None
+    place = (what, record.opened, event_id or "", is_action, entry.offset, entry.at)
+    return (-1, number, name, _json(record.key), *place, _json(said)[1:-1])
+
+
+def _due(entry: Entry) -> tuple[int | str, ...]:
+    """The earliest deadline that a contribution brings to its round, in ms since 1970, and what happens then (R4).
+
+    An event that was mapped again has waited since it came to the broker.
+    """
+    start, found = entry.event.at if entry.is_remapped else entry.at, []
+    for asset, deadline in enumerate(entry.job.deadlines):
+        if deadline is None:
+            continue
+        after, then, since = deadline
+        is_own, ends = asset == entry.contribution.asset, entry.contribution.ends
+        if since == "first_member" or (is_own and ends is None):
+            found.append((start + after, then))
+        elif is_own and ends is not None:
+            found.append((ends + after, then))
+    return min(found, default=())
 
 
 def _fields_of(job: JobRef) -> list[str]:
@@ -180,9 +273,11 @@ def _stored(name: str, entry: Entry) -> tuple[str, int]:
     event, each = entry.event, entry.contribution
     start = f'"{_digest(name, event)}",{_json(event.key)}'
     carried = False if each.is_date_failed else each.carried
-    rest: tuple[Any, ...] = (event.id, event.source, event.at, event.date, carried, event.extra)
-    if event.asset and event.asset != entry.job.assets[each.asset]:
-        rest = (*rest, event.asset)
+    is_named_otherwise = event.asset and event.asset != entry.job.assets[each.asset]
+    more: tuple[Any, ...] = (event.asset if is_named_otherwise else None, event.team, event.aliases or None)
+    while more and more[-1] is None:
+        more = more[:-1]
+    rest = (event.id, event.source, event.at, event.date, carried, event.extra, *more)
     return f"{start},{_json(rest)[1:-1]}", len(start.encode())
 
 
@@ -198,15 +293,42 @@ def _json(value: Any) -> str:
 
 
 class Pending(NamedTuple):
-    """One thing in the outbox of (shard, partition): a run request or an audit entry that must still be sent."""
+    """One thing in the outbox of (shard, partition) that must still be sent: a run request, an audit entry, or what
+    waited under an older definition of its job (again.py)."""
 
     offset: int
     ordinal: int
     field: str
     """Its name in the outbox."""
     payload: Mapping[str, Any]
-    round: Sequence[str] = ()
-    """Fields and values in turn of the round that fired."""
+    lines: Sequence[str] = ()
+    """Fields and values in turn of the round that fired, or the name of the round that moved."""
+
+    @property
+    def is_audit(self) -> bool:
+        return "audit" in self.payload
+
+    @property
+    def control(self) -> DeadlineReached | OperatorAction | None:
+        """The record that had this happen to its round."""
+        said = self.payload.get("control")
+        if said is None:
+            return None
+        return (DeadlineReached if said["kind"] == "deadline" else OperatorAction).model_validate(said)
+
+    @property
+    def revision(self) -> int | None:
+        """By which definition of its job this is mapped again, None where it is not."""
+        return self.payload.get("revision")
+
+    @property
+    def moved_round(self) -> str | None:
+        """The name of the round whose events are all mapped again, None where it is something else."""
+        return self.lines[0] if self.revision is not None and self.lines else None
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        return tuple(map(int, self.field.split(".")))
 
 
 def pending(reply: Sequence[str]) -> list[Pending]:
@@ -214,9 +336,9 @@ def pending(reply: Sequence[str]) -> list[Pending]:
     found = []
     for name, payload in zip(reply[::2], reply[1::2], strict=True):
         offset, ordinal, *_ = name.split(".")
-        head, *fired = payload.split("\n")
-        found.append(Pending(int(offset), int(ordinal), name, json.loads(head), fired))
-    return sorted(found, key=lambda each: (each.offset, each.ordinal, each.field))
+        head, *lines = payload.split("\n")
+        found.append(Pending(int(offset), int(ordinal), name, json.loads(head), lines))
+    return sorted(found, key=lambda each: each.place)
 
 
 class StoredEvent(NamedTuple):
@@ -232,6 +354,8 @@ class StoredEvent(NamedTuple):
     extra: dict[str, Any] | None
     asset: str | None = None
     """Its asset's name, where the schedule names the asset otherwise."""
+    team: str | None = None
+    aliases: Sequence[str] | None = None
 
     @property
     def contributed_date(self) -> ContributedDate:
@@ -240,8 +364,19 @@ class StoredEvent(NamedTuple):
         return ContributedDate(None if self.carried is None else from_us(self.carried), False)
 
 
-def _stored_event(values: Sequence[Any]) -> StoredEvent:
+def stored_event(values: Sequence[Any]) -> StoredEvent:
+    """The event that was kept as these values."""
     return StoredEvent(*values[1:])  # the digest is for the script alone
+
+
+def events_in(fields: Sequence[str]) -> list[tuple[int, int, StoredEvent]]:
+    """(asset, member, event) of a round's fields and values, in that order, several of one member by key."""
+    events = []
+    for name, value in zip(fields[::2], fields[1::2], strict=True):
+        if name.startswith(("m:", "x:")):
+            _, asset, member, *_ = name.split(":", 3)
+            events.append((int(asset), int(member), stored_event(json.loads(f"[{value}]"))))
+    return sorted(events, key=lambda one: (one[0], one[1], one[2].key or ""))
 
 
 class _FiredRound(NamedTuple):
@@ -254,22 +389,18 @@ class _FiredRound(NamedTuple):
 
 def _fired_round(fields: Sequence[str]) -> _FiredRound:
     """The round that was a hash of these fields and values."""
-    events: list[tuple[int, int, StoredEvent]] = []
     arrived: dict[int, int] = {}
     expected: dict[int, int] = {}
     dates: list[int] = []
     for name, value in zip(fields[::2], fields[1::2], strict=True):
         kind, _, rest = name.partition(":")
-        if kind in ("m", "x"):
-            asset, member, *_ = rest.split(":", 2)
-            events.append((int(asset), int(member), _stored_event(json.loads(f"[{value}]"))))
-        elif kind == "count":
+        if kind == "count":
             arrived[int(rest)] = int(value)
         elif kind == "need":
             expected[int(rest)] = int(value.split()[0])
         elif kind == "date":
             dates.append(int(value))
-    events.sort(key=lambda one: (one[0], one[1], one[2].key or ""))
+    events = events_in(fields)
     return _FiredRound(events, [(asset, arrived[asset], expected[asset]) for asset in sorted(arrived)], dates)
 
 
@@ -277,8 +408,9 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
     """The request of a fired round, and the audit entry where its dates were in conflict."""
     payload = each.payload
     job, key = JobRef(*payload["job"]), payload["key"]
-    fired = _fired_round(each.round)
+    fired = _fired_round(each.lines)
     stored = fired.events
+    control = each.control
     dates = [ContributedDate(from_us(date), True) for date in fired.dates]
     resolved = resolve_partition_date([*dates, *(event.contributed_date for _, _, event in stored)])
     request = RunRequest(
@@ -291,7 +423,10 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
         partition_key=key or None,
         partition_date=resolved.at,
         generation=payload["generation"],
-        completed_by=_stored_event(payload["event"]).id,
+        cause="assets" if control is None else "deadline" if control.kind == "deadline" else "manual",
+        is_partial=control is not None,
+        completed_by=stored_event(payload["event"]).id if control is None else None,
+        failed=_failure(fired) if isinstance(control, DeadlineReached) and control.then == "fail" else None,
         windows=tuple(
             WindowProgress(asset=job.assets[asset], arrived=arrived, expected=expected)
             for asset, arrived, expected in fired.windows
@@ -327,6 +462,11 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
     return request, conflict
 
 
+def _failure(fired: _FiredRound) -> str:
+    arrived, expected = (sum(window[n] for window in fired.windows) for n in (1, 2))
+    return f"the deadline of the round passed with {arrived} of {expected} members"
+
+
 def run_id(job: JobRef, key: str, generation: int, events: Iterable[StoredEvent]) -> str:
     """32 hexadecimal digits made from content: a replay gives the same id, another round another (rule R7)."""
     parts = [job.id, job.incarnation, key, str(generation)]
@@ -337,8 +477,8 @@ def run_id(job: JobRef, key: str, generation: int, events: Iterable[StoredEvent]
 def audit_entry(each: Pending, partition: int) -> AuditEntry:
     """The audit entry that the script noted."""
     payload = each.payload
-    kind, job, event = AuditKind(payload["audit"]), JobRef(*payload["job"]), _stored_event(payload["event"])
-    older = _stored_event(payload["other"]).id if payload.get("other") else None
+    kind, job, event = AuditKind(payload["audit"]), JobRef(*payload["job"]), stored_event(payload["event"])
+    older = stored_event(payload["other"]).id if payload.get("other") else None
     window = tuple(payload["window"]) if "window" in payload else None
     note = Note(kind, event.id, older, payload.get("runs", False), window)
     position = f"{CONTRIBUTIONS}/{partition}@{each.offset}"

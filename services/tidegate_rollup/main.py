@@ -1,6 +1,6 @@
 """The rollup process: settings, connections, the loop; nothing else."""
 
-from tidegate.runtime.definitions_log import definitions_log
+from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.producer import acknowledged_producer
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
@@ -15,16 +15,16 @@ from tidegate_rollup.store import RoundStore
 async def session(settings: Settings, state: ServiceState) -> None:
     """Fold, send, acknowledge, commit, until stopped."""
     group = f"{settings.namespace}-rollup"
-    async with definitions_log(settings.kafka) as log:
-        installation = log.installed()
     async with (
+        definitions_view(settings.kafka) as view,
         admin_client(settings.kafka) as admin,
         connect_redis(settings.redis) as redis,
         acknowledged_producer(settings.kafka, group) as producer,
     ):
-        await check_installation(admin, installation)
+        assert view.installation is not None
+        await check_installation(admin, view.installation)
         store = RoundStore(redis, settings.namespace, settings.dedupe_horizon_s * 1000)
-        owner = PartitionOwner(settings, state, installation, store, producer, admin, redis, group)
+        owner = PartitionOwner(settings, state, view, store, producer, admin, redis, group)
         async with owner.consumer:
             while not state.stopping.is_set():
                 await owner.step()

@@ -7,8 +7,8 @@ it was.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from time import monotonic
+from functools import lru_cache, partial
+from time import monotonic, time
 
 import structlog
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -17,30 +17,33 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from tidegate.contracts.audit import AuditEntry
-from tidegate.contracts.contributions import ContributionBatch
-from tidegate.contracts.definitions import Installation
+from tidegate.contracts.contributions import DeadlineReached, DefinitionChange, read_contributions_record
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
-from tidegate.contracts.placement import partition_of, shards_of_partition
+from tidegate.contracts.placement import contributions_partition, partition_of, shard_of, shards_of_partition
 from tidegate.contracts.runs import RunRequest, RunRequestBatch
 from tidegate.contracts.topics import CONTRIBUTIONS, RUN_REQUESTS
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
+from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView
 from tidegate.runtime.gaps import pass_accepted_gaps
+from tidegate.runtime.mapping import Mapped, Plan, batch, plan
 from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
 from tidegate.runtime.producer import audit_records, send_all
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import note_started, recreated, started_incarnations
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.unreadable import unreadable_record
+from tidegate_rollup.acted import acted
+from tidegate_rollup.again import map_again, sendable, waiting
 from tidegate_rollup.decide import (
     SERVICE,
-    Entry,
+    Input,
     Pending,
     audit_entry,
     by_shard,
     chunks,
-    entries_of,
+    inputs_of,
     run_request,
 )
 from tidegate_rollup.store import Applied, RoundStore
@@ -49,6 +52,11 @@ log = structlog.get_logger()
 
 COMMIT_EVERY_S = 1.0
 MOVE_IDLE_EVERY_S = 3.0
+LOOK_EVERY_S = 1.0
+"""For rounds whose deadlines have come."""
+
+MOVED_AT_ONCE = 500
+"""Rounds of a changed job that one step maps again, per shard."""
 
 
 class PartitionOwner:
@@ -58,7 +66,7 @@ class PartitionOwner:
         self,
         settings: Settings,
         state: ServiceState,
-        installation: Installation,
+        view: DefinitionsView,
         store: RoundStore,
         producer: AIOKafkaProducer,
         admin: AIOKafkaAdminClient,
@@ -66,18 +74,25 @@ class PartitionOwner:
         group: str,
     ) -> None:
         self.consumer = BatchConsumer([CONTRIBUTIONS], group, settings, state, self._start)
-        self._counts, self._store, self._producer = installation, store, producer
+        assert view.installation is not None
+        self._view, self._counts, self._store, self._producer = view, view.installation, store, producer
         self._settings, self._admin, self._redis, self._group = settings, admin, redis, group
         self._believed: dict[int, int | None] = {}
         self._outbox: dict[tuple[int, int], list[Pending]] = {}
         """By (partition, shard), in the order of the log."""
         self._committed: dict[int, Position] = {}
         self._times: dict[int, int] = {}
-        self._committed_at = self._moved_at = monotonic()
+        self._revisions: dict[int, dict[str, int]] = {}
+        """By partition and job the newest revision that every shard has folded, or will from what was appended."""
+        self._defined_by = lru_cache(maxsize=64)(self._look_up)
+        self._reached: dict[int, set[tuple[str, str, str]]] = {}
+        """By partition the deadlines that were appended and are not folded yet."""
+        self._committed_at = self._moved_at = self._looked_at = monotonic()
 
     async def step(self) -> None:
         """One batch from poll to acknowledged; every second or so also a commit and idle shards moved along."""
         polled = await self.consumer.poll()
+        self._view.raise_if_broken()
         began = monotonic()
         audit: list[AuditEntry] = []
         for tp, records in polled.items():
@@ -86,6 +101,10 @@ class PartitionOwner:
             self._moved_at = began
             await self._move_idle_shards()
         await self._send(audit)
+        await self._append_changes()
+        if began - self._looked_at > LOOK_EVERY_S:
+            self._looked_at = began
+            await self._append_deadlines()
         if began - self._committed_at > COMMIT_EVERY_S:
             await self.commit()
         if polled:
@@ -110,7 +129,7 @@ class PartitionOwner:
 
     async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
         """Ask every shard where it stands; the group's offset only says what was acknowledged."""
-        self._believed, self._outbox, self._times = {}, {}, {}
+        self._believed, self._outbox, self._times, self._revisions, self._reached = {}, {}, {}, {}, {}
         committed = await committed_positions(self._admin, self._group, partitions)
         bounds = await self.consumer.bounds(partitions)
         places: dict[TopicPartition, int | Gap] = {}
@@ -169,6 +188,12 @@ class PartitionOwner:
         self._committed = {tp.partition: position for tp, position in known_now.items()}
         unread = {tp.partition for tp, place in places.items() if isinstance(place, Gap)}
         self._outbox = {place: outbox for place, outbox in self._outbox.items() if place[0] not in unread}
+        for tp in partitions:
+            folded = await self._store.revisions(self._shards(tp))
+            jobs = {job for of_shard in folded.values() for job in of_shard}
+            self._revisions[tp.partition] = {
+                job: min(of_shard.get(job, -1) for of_shard in folded.values()) for job in jobs
+            }
         return places
 
     async def _send_left_over(self, before: Mapping[int, Position]) -> None:
@@ -216,13 +241,13 @@ class PartitionOwner:
         return shards_of_partition(tp.partition, self._counts.partitions, self._counts.shards)
 
     async def _fold(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[AuditEntry]:
-        entries: list[Entry] = []
+        entries: list[Input] = []
         unreadable: list[AuditEntry] = []
         ours = self._shards(tp)
         for record in records:
             try:
-                batch = ContributionBatch.from_bytes(record.value or b"")
-                entries += entries_of(record.offset, record.timestamp, batch, ours, self._counts.shards)
+                read = read_contributions_record(record.value or b"")
+                entries += inputs_of(record.offset, record.timestamp, read, ours, self._counts.shards)
             except (ValidationError, IndexError) as error:
                 unreadable.append(unreadable_record(SERVICE, tp, record, error))
         metrics.ENTRIES_READ.labels(tp.topic).inc(len(entries))
@@ -235,7 +260,7 @@ class PartitionOwner:
                 break
         return unreadable
 
-    async def _apply(self, tp: TopicPartition, entries: list[Entry], upto: int, at: int) -> bool:
+    async def _apply(self, tp: TopicPartition, entries: list[Input], upto: int, at: int) -> bool:
         """Fold `entries` into their shards; False where a shard stood elsewhere, which starts the partition again."""
         batches = []
         for shard, mine in by_shard(entries).items():
@@ -250,7 +275,7 @@ class PartitionOwner:
         """Move shards without records to the position: a lost or rolled back one shows itself by it."""
         # Partitions may come and go while a call is on its way.
         for tp, position in [(tp, self.consumer.position(tp)) for tp in self.consumer.started]:
-            idle: list[tuple[int, int | None, Sequence[Entry]]] = [
+            idle: list[tuple[int, int | None, Sequence[Input]]] = [
                 (shard, believed, ())
                 for shard in self._shards(tp)
                 if (believed := self._believed[shard]) is None or believed <= position
@@ -263,7 +288,7 @@ class PartitionOwner:
         tp: TopicPartition,
         upto: int,
         at: int,
-        batches: Sequence[tuple[int, int | None, Sequence[Entry]]],
+        batches: Sequence[tuple[int, int | None, Sequence[Input]]],
     ) -> bool:
         replies = await self._store.apply(
             tp.partition, self._committed[tp.partition].offset, upto, at, batches
@@ -284,20 +309,55 @@ class PartitionOwner:
             self.consumer.restart()
         return moved
 
+    async def _append_changes(self) -> None:
+        """Put every revision that the view shows on the partitions it is missing from (rule R6)."""
+        changes = [
+            (tp.partition, job, revision)
+            for tp in self.consumer.started
+            for job, revision in self._view.revisions().items()
+            if revision > self._revisions[tp.partition].get(job, -1)
+        ]
+        records = [
+            Outgoing(CONTRIBUTIONS, number, None, DefinitionChange(job=job, revision=revision).to_bytes())
+            for number, job, revision in changes
+        ]
+        await send_all(self._producer, records)
+        for number, job, revision in changes:
+            self._revisions[number][job] = revision
+
+    async def _append_deadlines(self) -> None:
+        """Put the deadlines that have come on the log; they act when they are read there (rule R4)."""
+        now = int(time() * 1000)
+        records = []
+        for tp in self.consumer.started:
+            reached = set(await self._store.due(self._shards(tp), now))
+            for then, name, opened in sorted(reached - self._reached.get(tp.partition, set())):
+                job, incarnation, key = name.split("/", 2)
+                message = DeadlineReached.model_validate(
+                    {"job": job, "incarnation": incarnation, "key": key, "opened": opened, "then": then}
+                )
+                records.append(Outgoing(CONTRIBUTIONS, tp.partition, None, message.to_bytes()))
+            self._reached[tp.partition] = reached
+        await send_all(self._producer, records)
+
     async def _send(self, audit: list[AuditEntry]) -> None:
         """Send what is in the outboxes, wait for the acknowledgements, then take it out."""
-        sending = {place: list(outbox) for place, outbox in self._outbox.items() if outbox}
+        sending = {
+            place: list(sendable(outbox, MOVED_AT_ONCE)) for place, outbox in self._outbox.items() if outbox
+        }
         outgoing: list[Outgoing] = []
         for (partition, shard), outbox in sending.items():
             requests, noted = self._written_out(partition, outbox)
-            audit = [*audit, *noted]
-            log_of = source_of(
-                TopicPartition(CONTRIBUTIONS, partition), self._committed[partition].incarnation
-            )
-            encode = partial(_encode, f"{log_of}#{shard}")
+            again, closed = await self._map_again(partition, shard, outbox)
+            audit = [*audit, *noted, *closed]
+            source = self._source_of(partition, shard)
+            encode = partial(_encode, source)
             for target, some in requests.items():
                 outgoing += (Outgoing(RUN_REQUESTS, target, None, raw) for raw in pack(some, encode))
                 metrics.ROUNDS_FIRED.inc(len(some))
+            encode_again = partial(_encode_again, f"{source}/again")
+            for target, mapped in again.items():
+                outgoing += (Outgoing(CONTRIBUTIONS, target, None, raw) for raw in pack(mapped, encode_again))
         await send_all(self._producer, outgoing + audit_records(audit, self._counts.partitions))
         if sending:
             await self._store.confirm(
@@ -306,6 +366,10 @@ class PartitionOwner:
         for place, sent in sending.items():
             del self._outbox[place][: len(sent)]
 
+    def _source_of(self, partition: int, shard: int) -> str:
+        tp = TopicPartition(CONTRIBUTIONS, partition)
+        return f"{source_of(tp, self._committed[partition].incarnation)}#{shard}"
+
     def _written_out(
         self, partition: int, outbox: Sequence[Pending]
     ) -> tuple[dict[int, list[RunRequest]], list[AuditEntry]]:
@@ -313,14 +377,52 @@ class PartitionOwner:
         requests: dict[int, list[RunRequest]] = {}
         audit: list[AuditEntry] = []
         for each in outbox:
-            if "audit" in each.payload:
+            if each.is_audit:
                 audit.append(audit_entry(each, partition))
-                continue
-            request, conflict = run_request(each)
-            audit += [conflict] if conflict else []
-            requests.setdefault(partition_of(request.job, self._counts.partitions), []).append(request)
+            elif each.control is not None:
+                run, entries = acted(each, partition)
+                audit += entries
+                if run is not None:
+                    requests.setdefault(partition_of(run.job, self._counts.partitions), []).append(run)
+            elif each.revision is None:
+                request, conflict = run_request(each)
+                audit += [conflict] if conflict else []
+                requests.setdefault(partition_of(request.job, self._counts.partitions), []).append(request)
         return requests, audit
+
+    async def _map_again(
+        self, partition: int, shard: int, outbox: Sequence[Pending]
+    ) -> tuple[dict[int, list[tuple[int, int, Mapped]]], list[AuditEntry]]:
+        """What waited under older definitions (R6): contributions by their partition, and what counts nowhere now."""
+        moved = [each for each in outbox if each.moved_round is not None]
+        read = await self._store.moved((shard, each) for each in moved)
+        fields = {each.field: held for each, held in zip(moved, read, strict=True)}
+        by_partition: dict[int, list[tuple[int, int, Mapped]]] = {}
+        audit: list[AuditEntry] = []
+        for each in outbox:
+            found = waiting(each, fields.get(each.field, ())) if each.revision is not None else None
+            if found is None:
+                continue
+            await self._view.wait_for(found.revision + 1)
+            mapped, closed = map_again(found, *self._defined_by(found.job.id, found.revision), partition)
+            audit += closed
+            for contribution in mapped:
+                target = shard_of(found.job.id, contribution[2].target.placement.key, self._counts.shards)
+                number = contributions_partition(target, self._counts.partitions)
+                by_partition.setdefault(number, []).append(contribution)
+        return by_partition, audit
+
+    def _look_up(self, job_id: str, revision: int) -> tuple[DefinedJob | None, Plan]:
+        """A job by the revision that changed it, with its ways."""
+        view, stamp = self._view, revision + 1
+        defined = view.job_from(job_id, revision)
+        jobs = [] if defined is None else [defined]
+        return defined, plan(jobs, view.assets_at(stamp), multi_team=view.is_multi_team_at(stamp))
 
 
 def _encode(source: str, requests: Sequence[RunRequest]) -> bytes:
     return RunRequestBatch(source=source, requests=tuple(requests)).to_bytes()
+
+
+def _encode_again(source: str, mapped: Sequence[tuple[int, int, Mapped]]) -> bytes:
+    return batch(source, mapped, is_remapped=True).to_bytes()

@@ -3,15 +3,21 @@
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from importlib.resources import files
+from itertools import chain
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from tidegate.contracts.redis_keys import open_key, round_key, shard_prefix
-from tidegate_rollup.decide import Entry, Pending, pending, script_arguments
+from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
+from tidegate_rollup.decide import Input, Pending, pending, script_arguments
 
-_SCRIPT = files("tidegate_rollup").joinpath("apply.lua").read_text()
+_SCRIPT = "\n".join(
+    files("tidegate_rollup").joinpath(part).read_text() for part in ("apply.lua", "controls.lua", "fold.lua")
+)
+
+DUE_AT_ONCE = 1_000
+"""Rounds per shard whose deadlines are looked at in one go; the next look finds the others."""
 
 
 class Applied(NamedTuple):
@@ -36,7 +42,7 @@ class _Call(NamedTuple):
     upto: int | str
     at: int
     committed: int
-    entries: Sequence[Entry]
+    entries: Sequence[Input]
 
 
 class RoundStore:
@@ -57,7 +63,7 @@ class RoundStore:
         committed: int,
         upto: int,
         at: int,
-        batches: Iterable[tuple[int, int | None, Sequence[Entry]]],
+        batches: Iterable[tuple[int, int | None, Sequence[Input]]],
     ) -> dict[int, Applied | Refused]:
         """Fold one batch of a partition into its shards, given as (shard, believed next offset, entries).
 
@@ -72,15 +78,61 @@ class RoundStore:
             ],
         )
 
+    async def revisions(self, shards: Iterable[int]) -> dict[int, dict[str, int]]:
+        """The newest revision of every job that each shard has folded."""
+        wanted = list(shards)
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for shard in wanted:
+                pipeline.hgetall(shard_prefix(self._namespace, shard) + "revisions")
+            found = await pipeline.execute()
+        return {
+            shard: {job: int(revision) for job, revision in of_shard.items()}
+            for shard, of_shard in zip(wanted, found, strict=True)
+        }
+
+    async def due(self, shards: Iterable[int], now: int) -> list[tuple[str, str, str]]:
+        """(then, round, "offset.ordinal" of its opening) of rounds whose deadlines have come by `now`, in ms."""
+        wanted = list(shards)
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for shard in wanted:
+                due = due_key(self._namespace, shard)
+                pipeline.zrangebyscore(due, "-inf", now, start=0, num=DUE_AT_ONCE)
+            found = await pipeline.execute()
+        reached = [
+            (shard, *name.split("/", 1)) for shard, names in zip(wanted, found, strict=True) for name in names
+        ]
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for shard, _, name in reached:
+                pipeline.hget(round_key(self._namespace, shard, name), "opened")
+            opened = await pipeline.execute()
+        return [
+            (then, name, place.rpartition(".")[0])
+            for (_, then, name), place in zip(reached, opened, strict=True)
+            if place is not None
+        ]
+
+    async def moved(self, items: Iterable[tuple[int, Pending]]) -> list[list[str]]:
+        """Fields and values in turn of rounds that wait in an outbox to be mapped again, given as (shard, item)."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for shard, each in items:
+                pipeline.hgetall(self._moved(shard, each))
+            return [list(chain.from_iterable(found.items())) for found in await pipeline.execute()]
+
     async def confirm(self, sent: Iterable[tuple[int, int, Sequence[Pending]]]) -> None:
         """Take what was acknowledged out of the outboxes, given as (partition, shard, what)."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for partition, shard, each in sent:
+                # Before the item that names it, so that none is left over; an item without its round is no work.
+                if moved := [self._moved(shard, item) for item in each if item.moved_round is not None]:
+                    pipeline.delete(*moved)
                 pipeline.hdel(self._outbox(shard, partition), *(item.field for item in each))
             await pipeline.execute()
 
     def _outbox(self, shard: int, partition: int) -> str:
         return f"{shard_prefix(self._namespace, shard)}outbox:{partition}"
+
+    def _moved(self, shard: int, each: Pending) -> str:
+        return f"{shard_prefix(self._namespace, shard)}moved:{each.field}"
 
     async def _run(self, partition: int, calls: Sequence[_Call]) -> dict[int, Applied | Refused]:
         try:
@@ -104,6 +156,8 @@ class RoundStore:
                     prefix + "seen",
                     open_key(self._namespace, call.shard),
                     prefix + "kept",
+                    prefix + "revisions",
+                    due_key(self._namespace, call.shard),
                     *(round_key(self._namespace, call.shard, name) for name in rounds),
                 ]
                 arguments = (

@@ -23,12 +23,44 @@ from hypothesis.stateful import (
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
+from tidegate.contracts.contributions import (
+    Contribution,
+    ContributionBatch,
+    ContributionsRecord,
+    DeadlineReached,
+    DefinitionChange,
+    JobRef,
+    MemberEvent,
+    OperatorAction,
+    read_contributions_record,
+)
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.redis_keys import round_key, round_name, shard_prefix
 from tidegate.core.audit import AuditKind
-from tidegate.core.rounds import Arrival, Event, Fired, Outcome, RerunPolicy, Round, Rules, fold
-from tidegate_rollup.decide import Entry, Pending, audit_entry, by_shard, entries_of, run_request
+from tidegate.core.rounds import (
+    Arrival,
+    Event,
+    Fired,
+    Outcome,
+    RerunPolicy,
+    Round,
+    Rules,
+    end,
+    fold,
+    withdraw,
+)
+from tidegate_rollup.acted import acted
+from tidegate_rollup.again import waiting
+from tidegate_rollup.decide import (
+    Control,
+    Entry,
+    Input,
+    Pending,
+    audit_entry,
+    by_shard,
+    inputs_of,
+    run_request,
+)
 from tidegate_rollup.store import Applied, Refused, RoundStore
 
 HORIZON_MS = 1_000
@@ -45,16 +77,20 @@ SOME = JobRef("some", "i1", 5, (0,), ("a",), ((0,),))
 AGAIN = JobRef("again", "i1", 6, (0,), ("a", "b"), ((0, 1), (1,)), "refire")
 ANEW = JobRef("anew", "i1", 7, (0,), ("a",), ((0,),), "new_round")
 NEVER = JobRef("never", "i1", 8, (0, 1), ("a", "b"), ((0, 1), (1,)))
-JOBS = (EACH, DAY, EITHER, BOTH, SOME, AGAIN, ANEW, NEVER)
+TIMED = JobRef(
+    *("timed", "i1", 9, (0, 1), ("a", "b"), ((0, 1),), "refire"),
+    deadlines=((500, "fire", "first_member"), (300, "drop", "window_end")),
+)
+JOBS = (EACH, DAY, EITHER, BOTH, SOME, AGAIN, ANEW, NEVER, TIMED)
 CHANGED = (  # pairs of jobs: another revision, another rerun policy, and deleted and created again (D7)
-    (EACH, EACH._replace(revision=8)),
-    (DAY, DAY._replace(revision=9)),
+    (EACH, EACH._replace(assets=("a2",))),
+    (DAY, DAY._replace(assets=("a2",))),
     (EACH, EACH._replace(incarnation="i2")),
     (DAY, DAY._replace(incarnation="i2")),
-    (DAY, DAY._replace(revision=10, rerun_policy="refire")),
-    (AGAIN, AGAIN._replace(revision=11, rerun_policy="ignore")),
-    (AGAIN, AGAIN._replace(revision=12, rerun_policy="new_round")),
-    (BOTH, BOTH._replace(revision=13, rerun_policy="refire")),  # which changes nothing without a rollup
+    (DAY, DAY._replace(rerun_policy="refire")),
+    (AGAIN, AGAIN._replace(rerun_policy="ignore")),
+    (AGAIN, AGAIN._replace(rerun_policy="new_round")),
+    (BOTH, BOTH._replace(rerun_policy="refire")),  # which changes nothing without a rollup
 )
 SIZES = {  # job, asset -> size, needed
     ("each", 0): (1, 1),
@@ -70,6 +106,8 @@ SIZES = {  # job, asset -> size, needed
     ("anew", 0): (3, 2),
     ("never", 0): (2, 5),
     ("never", 1): (12, 2),
+    ("timed", 0): (2, 2),
+    ("timed", 1): (2, 1),
 }
 DAY_US = 1_268_524_800_000_001
 DATES = {  # key -> what the mappers of assets 0, 1 and 2 read from it
@@ -115,7 +153,7 @@ class Record:
     """One record of `contributions`."""
 
     at: int
-    batch: ContributionBatch
+    message: ContributionsRecord
 
 
 @dataclass(slots=True)
@@ -128,19 +166,116 @@ class Shard:
     rounds: Mapping[str, Round] = field(default_factory=dict)
     outbox: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     said: Mapping[tuple[str, tuple[int, int], Event], Said] = field(default_factory=dict)
+    revisions: Mapping[str, int] = field(default_factory=dict)
+    moved: Mapping[str, Round] = field(default_factory=dict)
+    """By its place in the outbox every round that waits to be mapped again."""
+    opened: Mapping[str, str] = field(default_factory=dict)
+    due: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By open round its deadlines, by what happens then."""
+    jobs: Mapping[str, JobRef] = field(default_factory=dict)
+    """By open round the job that its contributions are for."""
 
-    def take(self, entry: Entry, committed: int) -> bool:
-        """Fold one entry; False where it repeats what was folded before."""
+    def change(self, job: str, revision: int, place: str, at: int, committed: int) -> None:
+        """What waits in rounds of an older revision goes to the outbox, in the order of their names (R6)."""
+        if revision <= self.revisions.get(job, -1):
+            return
+        self.revisions = {**self.revisions, job: revision}
+        names = [name for name, each in self.rounds.items() if name.startswith(f"{job}/") and each.members]
+        if int(place.partition(".")[0]) >= committed:
+            for n, name in enumerate(sorted(names, key=str.encode), 1):
+                moved = {"moved": name, "revision": revision, "at": at}
+                self.outbox = {**self.outbox, f"{place}.2.{n}": moved}
+                self.moved = {**self.moved, f"{place}.2.{n}": self.rounds[name]}
+        self.rounds = {**self.rounds, **{name: self.rounds[name].emptied for name in names}}
+
+    def bring_deadlines(self, name: str, entry: Entry) -> None:
+        """The earliest deadline that a counted member brings."""
+        start = entry.event.at if entry.is_remapped else entry.at
+        found = []
+        if entry.job.id == TIMED.id:
+            found.append((start + 500, "fire"))
+            if entry.contribution.asset == 1:
+                found.append(((entry.contribution.ends or start) + 300, "drop"))
+        if found:
+            due, then = min(found)
+            known = self.due.get(name, {})
+            self.due = {**self.due, name: {**known, then: min(known.get(then, due), due)}}
+
+    def forget_closed(self) -> None:
+        is_open = {name for name, each in self.rounds.items() if each.members}
+        self.opened = {name: opened for name, opened in self.opened.items() if name in is_open}
+        self.due = {name: due for name, due in self.due.items() if name in is_open}
+        self.jobs = {name: job for name, job in self.jobs.items() if name in is_open}
+
+    def control(self, entry: Control, record: DeadlineReached | OperatorAction, committed: int) -> None:
+        name = round_name(record.job, record.incarnation, record.key)
+        what = record.then if isinstance(record, DeadlineReached) else record.kind
+        about: dict[str, Any] = {"control": what, "job": record.job, "key": record.key or None}
+        if self.opened.get(name) != record.opened:
+            if isinstance(record, DeadlineReached):
+                return
+            told: Sequence[Event] = ()
+            about |= {"kinds": ["action-without-effect"], "run": None}
+        else:
+            state, rules = self.rounds[name], rules_of(self.jobs[name])
+            told = [event for there in state.members.values() for event in there]
+            if isinstance(record, OperatorAction) and record.kind == "withdraw":
+                after, told = withdraw(state, record.event_id or "")
+                about |= {"kinds": ["member-withdrawn" if told else "action-without-effect"], "run": None}
+            elif what == "discard":
+                after = state.emptied
+                about |= {"kinds": ["round-discarded"], "run": None}
+            else:
+                after, firing = end(state, entry.at, rules, is_run=what != "drop")
+                kinds = {"drop": ["deadline-dropped"], "fail": ["deadline-failed"]}
+                is_manual = isinstance(record, OperatorAction)
+                about["kinds"] = kinds.get(what, ["round-fired"] if is_manual else [])
+                arrived = sorted(Counter(asset for asset, _ in firing.members).items())
+                run = (firing.generation, what == "fail", "manual" if is_manual else "deadline", arrived)
+                about["run"] = (*run, identities(told)) if what != "drop" else None
+            self.rounds = {**self.rounds, name: after}
+        if entry.offset >= committed:
+            about["told"] = identities(told) if about["kinds"] else []
+            self.outbox = {**self.outbox, f"{entry.offset}.0": about}
+
+    def take(self, entry: Input, committed: int) -> bool:
+        """Fold one input; False where it repeats what was folded before."""
+        if isinstance(entry, Control):
+            if isinstance(entry.record, DefinitionChange):
+                revision = entry.record.revision
+                self.change(entry.record.job, revision, f"{entry.offset}.0", entry.at, committed)
+            else:
+                self.control(entry, entry.record, committed)
+            self.forget_closed()
+            return True
         each, job = entry.contribution, entry.job
         if (each.offset, each.ordinal) <= self.highs.get(entry.source, (-1, -1)):
             return False
         self.highs = {**self.highs, entry.source: (each.offset, each.ordinal)}
-        event, place = Event(entry.event.key, entry.event.id, entry.event.source), (each.asset, each.member)
+        position = f"{entry.offset}.{entry.ordinal}"
+        self.change(job.id, job.revision, position, entry.at, committed)
+        self.forget_closed()
+        if job.revision < self.revisions[job.id]:
+            if entry.offset >= committed:
+                older = {"older": job[:3], "revision": self.revisions[job.id], "event": entry.event.id}
+                self.outbox = {**self.outbox, f"{position}.2.0": {**older, "key": each.key, "at": entry.at}}
+            return True
+        event = Event(entry.event.key, entry.event.id, entry.event.source, entry.event.at)
+        place = (each.asset, each.member)
         dated = each.decoded is not None
-        arrival = Arrival(event, *place, each.size, each.needed, entry.at, dated)
+        arrival = Arrival(
+            event, *place, each.size, each.needed, entry.at, dated, is_remapped=entry.is_remapped
+        )
         name = round_name(job.id, job.incarnation, each.key)
+        there = self.rounds.get(name, Round()).members.get(place, ())
         step = fold(self.rounds.get(name, Round()), arrival, rules_of(job))
+        if step.round.members != self.rounds.get(name, Round()).members:
+            self.opened = {name: position, **self.opened}
+            self.jobs = {**self.jobs, name: job}
+        if step.outcome is Outcome.COUNTED:
+            self.bring_deadlines(name, entry)
         self.rounds = {**self.rounds, name: step.round}
+        self.forget_closed()
         about = {"job": job.id, "key": each.key or None}
         sent: dict[str, dict[str, Any]] = {}
         if step.firing or step.outcome in (Outcome.COUNTED, Outcome.KEPT, Outcome.REPLACED):
@@ -168,12 +303,17 @@ class Shard:
                 "date, conflict": agreed([said for _, _, said in members]),
             }
         for note in step.audit:
+            # What was mapped again may find a newer event in its place: then the entry is about that one.
+            about_event = event
+            if step.outcome is Outcome.REPLACED and event not in step.round.members[place]:
+                about_event = next(kept for kept in there if kept.key == event.key or len(there) == 1)
+            asset = entry.event.asset if about_event is event else self.said[name, place, about_event].asset
             sent[f"{entry.offset}.{entry.ordinal}.1"] = {
                 **about,
                 "audit": note.kind.value,
                 "message": note.message,
-                "asset": entry.event.asset,
-                "event": (entry.event.source, entry.event.id),
+                "asset": asset,
+                "event": (about_event.source, about_event.id),
                 "older": note.older_id,
                 "window": note.window,
             }
@@ -182,9 +322,41 @@ class Shard:
         return True
 
 
+def identities(events: Sequence[Event]) -> list[tuple[str, str, str]]:
+    return sorted((each.id, each.source, each.key or "") for each in events)
+
+
 def described(each: Pending) -> dict[str, Any]:
     """Something in the outbox, as the model describes it."""
-    if "audit" in each.payload:
+    if (control := each.control) is not None:
+        request, entries = acted(each, PARTITION)
+        entries = [entry for entry in entries if entry.kind is not AuditKind.PARTITION_DATE_CONFLICT]
+        told = [one for entry in entries for one in (entry.details or {}).get("events", ())]
+        run = request and (
+            request.generation,
+            request.failed is not None,
+            request.cause,
+            [("abc".index(window.asset[0]), window.arrived) for window in request.windows],
+            sorted((one.id, one.source, one.partition_key or "") for one in request.events),
+        )
+        assert request is None or (request.is_partial and request.completed_by is None)
+        return {
+            "control": control.then if isinstance(control, DeadlineReached) else control.kind,
+            "job": control.job,
+            "key": control.key or None,
+            "kinds": [entry.kind.value for entry in entries],
+            "run": run,
+            "told": sorted((one["id"], one["source"], one["key"] or "") for one in told),
+        }
+    if each.moved_round is not None:
+        return {"moved": each.moved_round, "revision": each.revision, "at": each.payload["at"]}
+    if each.revision is not None:
+        found = waiting(each, ())
+        assert found is not None
+        ((_, event),) = found.events
+        about = {"older": found.job[:3], "revision": found.revision, "event": event.id}
+        return {**about, "key": found.key, "at": found.at}
+    if each.is_audit:
         entry = audit_entry(each, PARTITION)
         details = entry.details or {}
         return {
@@ -310,6 +482,9 @@ class Script(RuleBasedStateMachine):
         self.shards = [Shard() for _ in range(SHARDS)]
         self.committed = 0
         self.next_of = {"accepted-events/0": (0, 0), "accepted-events/1": (0, 0)}
+        self.revisions = count(10)
+        self.current: dict[str, JobRef] = {}
+        self.past: dict[JobRef, int] = {}
         self.saved: dict[int, tuple[Shard, dict[bytes, bytes]]] = {}
 
     def teardown(self) -> None:
@@ -335,9 +510,28 @@ class Script(RuleBasedStateMachine):
         source=st.sampled_from(["accepted-events/0", "accepted-events/1"]),
         later_ms=st.sampled_from([0, 1, 600, HORIZON_MS, HORIZON_MS + 1]),
         is_split=st.booleans(),
+        is_mixed=st.sampled_from([False, False, True]),
+        is_old=st.sampled_from([False, False, False, True]),
+        is_remapped=st.sampled_from([False, False, True]),
     )
-    def append(self, these: list[Drawn], source: str, later_ms: int, is_split: bool = False) -> None:
-        """A record of new contributions, with coordinates that rise; a source's record may be split over several."""
+    def append(
+        self,
+        these: list[Drawn],
+        source: str,
+        later_ms: int,
+        is_split: bool = False,
+        is_mixed: bool = False,
+        is_old: bool = False,
+        is_remapped: bool = False,
+    ) -> None:
+        """A record of new contributions, with coordinates that rise; a source's record may be split over several.
+
+        Of a job that changes, either everything is of one definition, or each contribution of that which was drawn.
+        """
+        if not is_mixed:
+            first_of = {job.id: job for job, *_ in reversed(these)}
+            these = [(first_of[each[0].id], *each[1:]) for each in these]
+        these = [(self.as_defined(each[0], is_old), *each[1:]) for each in these]
         jobs: dict[JobRef, int] = {}
         events: list[MemberEvent] = []
         entries: list[Contribution] = []
@@ -350,34 +544,84 @@ class Script(RuleBasedStateMachine):
             number = jobs.setdefault(job, len(jobs))
             name = "named otherwise" if event_source == "t" else job.assets[asset]
             own_key = f"{member}{rest}" if key else None
-            events.append(MemberEvent(own_key, event_id, event_source, self.now, None, {"n": n}, name))
+            happened_at = START_MS + (7 * n + first) % 5
+            events.append(MemberEvent(own_key, event_id, event_source, happened_at, None, {"n": n}, name))
             is_failed, carried = said
             decoded = None if is_failed else DATES[key][asset]
             place = (key, asset, member, size, needed)
-            entries.append(Contribution(offset, first + n, number, n, *place, decoded, carried, is_failed))
+            ends = START_MS + 600 * member if job.id == TIMED.id and member else None
+            entries.append(
+                Contribution(offset, first + n, number, n, *place, decoded, carried, is_failed, ends)
+            )
         self.now += later_ms
         batch = ContributionBatch(
-            source=source, jobs=tuple(jobs), events=tuple(events), entries=tuple(entries)
+            source=source,
+            is_remapped=is_remapped,
+            jobs=tuple(jobs),
+            events=tuple(events),
+            entries=tuple(entries),
         )
-        self.log.append(Record(self.now, ContributionBatch.from_bytes(batch.to_bytes())))
+        self.write(batch)
+
+    def write(self, message: ContributionsRecord) -> None:
+        self.log.append(Record(self.now, read_contributions_record(message.to_bytes())))
+
+    def as_defined(self, job: JobRef, is_old: bool) -> JobRef:
+        """The job with its revision: a new one where it says otherwise than before, or one of the past."""
+        if is_old and job in self.past:
+            return job._replace(revision=self.past[job])
+        current = self.current.get(job.id)
+        if current is None or current._replace(revision=job.revision) != job:
+            self.define(job)
+        return self.current[job.id]
+
+    def define(self, job: JobRef) -> None:
+        self.past[job] = next(self.revisions)
+        self.current[job.id] = job._replace(revision=self.past[job])
+
+    @rule(job=st.sampled_from(JOBS), what=st.sampled_from(["new", "new", "same", "old"]))
+    def append_change(self, job: JobRef, what: str) -> None:
+        """The owner's view shows a new definition, or it says one again; nobody need have used it yet."""
+        if what == "new" or job.id not in self.current:
+            current = self.current.get(job.id, job)
+            self.define(current._replace(revision=job.revision))
+        revision = self.current[job.id].revision - (what == "old")
+        self.write(DefinitionChange(job=job.id, revision=revision))
+
+    @rule(data=st.data(), is_stale=st.sampled_from([False, False, False, True]))
+    def append_control(self, data: st.DataObject, is_stale: bool = False) -> None:
+        """A deadline is reached, or a person does something, for a round that may be over when it is read."""
+        opened = [each for model in self.shards for each in model.opened.items()]
+        name, place = data.draw(st.sampled_from(sorted(opened))) if opened else ("each/i1/", "0.0")
+        job, incarnation, key = name.split("/", 2)
+        about = {"job": job, "incarnation": incarnation, "key": key, "opened": "0.7" if is_stale else place}
+        what = data.draw(
+            st.sampled_from(["fire", "fail", "drop", "manual", "discard", "withdraw", "withdraw"])
+        )
+        if what in ("fire", "fail", "drop"):
+            self.write(DeadlineReached.model_validate({**about, "then": what}))
+            return
+        event_id = data.draw(st.sampled_from([id for _, id in EVENTS])) if what == "withdraw" else None
+        said = {"kind": "fire" if what == "manual" else what, "id": "x", "by": 'me "ü"', "event_id": event_id}
+        self.write(OperatorAction.model_validate(about | said))
 
     @rule(data=st.data())
     def append_again(self, data: st.DataObject) -> None:
         """A zombie mapper sends an earlier record once more: the same coordinates at a new place."""
-        self.log.append(Record(self.now, data.draw(st.sampled_from(self.log)).batch))
+        self.log.append(Record(self.now, data.draw(st.sampled_from(self.log)).message))
 
     # The owner
 
-    def entries(self, start: int, end: int) -> list[Entry]:
+    def entries(self, start: int, end: int) -> list[Input]:
         return [
             entry
             for offset in range(start, end)
-            for entry in entries_of(
-                offset, self.log[offset].at, self.log[offset].batch, range(SHARDS), SHARDS
+            for entry in inputs_of(
+                offset, self.log[offset].at, self.log[offset].message, range(SHARDS), SHARDS
             )
         ]
 
-    def share(self, shard: int, start: int, end: int) -> list[Entry]:
+    def share(self, shard: int, start: int, end: int) -> list[Input]:
         return by_shard(self.entries(start, end)).get(shard, [])
 
     def expect_state(self, reply: Applied | Refused, shard: int) -> None:
@@ -438,6 +682,7 @@ class Script(RuleBasedStateMachine):
             gone = {each.field for each in sent}
             model = self.shards[shard]
             model.outbox = {place: each for place, each in model.outbox.items() if place not in gone}
+            model.moved = {place: each for place, each in model.moved.items() if place not in gone}
 
     @rule()
     def commit(self) -> None:
@@ -497,13 +742,19 @@ class Script(RuleBasedStateMachine):
             prefix = shard_prefix(self.namespace, shard)
             self.check_open_rounds(prefix, model)
             self.check_marks(prefix, model)
+            self.check_moved(prefix, model)
+            assert dict(self.redis.zrange(prefix + "due", 0, -1, withscores=True)) == {
+                f"{then}/{name}": float(at) for name, due in model.due.items() for then, at in due.items()
+            }
+            revisions = {job: int(at) for job, at in self.redis.hgetall(prefix + "revisions").items()}
+            assert revisions == model.revisions
         stored = [key for shard in range(SHARDS) for key in self.keys_of(shard)]
         assert sorted(stored) == sorted(self.raw.keys("*"))
-        known = ("log", f"outbox:{PARTITION}", "marks", "expiry", "seen", "open", "kept")
+        known = ("log", f"outbox:{PARTITION}", "marks", "expiry", "seen", "open", "kept", "revisions", "due")
         for key in stored:
             tag, _, name = key.decode().partition("}:")
             assert tag.startswith(self.namespace + ":{")
-            assert name in known or name.startswith("round:"), name
+            assert name in known or name.startswith(("round:", "moved:")), name
 
     def check_open_rounds(self, prefix: str, model: Shard) -> None:
         wanted = {name: each for name, each in model.rounds.items() if each.members}
@@ -511,15 +762,25 @@ class Script(RuleBasedStateMachine):
         found = set(self.redis.scan_iter(match=prefix + "round:*", count=1000))
         assert found == {f"{prefix}round:{name}" for name in wanted}
         for name, each in wanted.items():
-            stored = stored_round(self.redis.hgetall(f"{prefix}round:{name}"))
-            assert stored.members == {
-                place: {(event.key, event.id, event.source) for event in there}
-                for place, there in each.members.items()
-            }
-            assert stored.counts == Counter(asset for asset, _ in each.members)
-            assert stored.windows == each.windows
-            assert stored.replaced == len(each.replaced)
-            assert stored.dated == each.dated
+            self.check_round(self.redis.hgetall(f"{prefix}round:{name}"), each)
+
+    def check_moved(self, prefix: str, model: Shard) -> None:
+        """What waits to be mapped again is whole, and goes with its place in the outbox."""
+        found = set(self.redis.scan_iter(match=prefix + "moved:*", count=1000))
+        assert found == {f"{prefix}moved:{place}" for place in model.moved}
+        for place, each in model.moved.items():
+            self.check_round(self.redis.hgetall(f"{prefix}moved:{place}"), each)
+
+    def check_round(self, fields: Mapping[str, str], each: Round) -> None:
+        stored = stored_round(fields)
+        assert stored.members == {
+            place: {(event.key, event.id, event.source) for event in there}
+            for place, there in each.members.items()
+        }
+        assert stored.counts == Counter(asset for asset, _ in each.members)
+        assert stored.windows == each.windows
+        assert stored.replaced == len(each.replaced)
+        assert stored.dated == each.dated
 
     def check_marks(self, prefix: str, model: Shard) -> None:
         """Expired marks may be there still; the others must be, and nothing else."""
@@ -599,9 +860,17 @@ def test_redis_is_the_fold_of_a_log_about_one_round(redis_url: str, data: st.Dat
         for _ in range(data.draw(st.integers(2, 8))):
             these = data.draw(st.lists(about, min_size=1, max_size=6))
             machine.append(
-                these, "accepted-events/0", data.draw(st.sampled_from([0, 0, 600, HORIZON_MS + 1]))
+                these,
+                "accepted-events/0",
+                data.draw(st.sampled_from([0, 0, 600, HORIZON_MS + 1])),
+                is_mixed=data.draw(st.sampled_from([False, False, False, True])),
+                is_old=data.draw(st.sampled_from([False, False, False, False, True])),
+                is_remapped=data.draw(st.sampled_from([False, False, True])),
             )
-            match data.draw(st.sampled_from(["wait", "fold", "fold", "commit", "lose"])):
+            match data.draw(st.sampled_from(["wait", "fold", "fold", "commit", "lose", "act", "act"])):
+                case "act":
+                    machine.fold_all()
+                    machine.append_control(data)
                 case "fold":
                     machine.fold_all()
                 case "commit":
@@ -669,7 +938,7 @@ async def test_thousands_of_rounds_fire_in_one_call(redis: Redis, store: RoundSt
     assert redis.hlen("t:{0}:marks") == redis.zcard("t:{0}:expiry") == 2_000
 
 
-async def test_when_everything_fired_was_sent_and_expired_only_the_log_is_left(
+async def test_when_everything_fired_was_sent_and_expired_only_the_log_and_revisions_are_left(
     redis: Redis, store: RoundStore
 ) -> None:
     """With more to expire than one call takes."""
@@ -680,10 +949,12 @@ async def test_when_everything_fired_was_sent_and_expired_only_the_log_is_left(
     await store.confirm([(0, 0, reply.added)])
     for upto in range(1_504, 1_514):
         await store.apply(0, 0, upto, START_MS + HORIZON_MS, [(0, upto - 1, [])])
-    assert set(redis.keys()) == {f"t:{{0}}:{name}" for name in ("log", "marks", "expiry", "seen")}
+    assert set(redis.keys()) == {
+        f"t:{{0}}:{name}" for name in ("log", "marks", "expiry", "seen", "revisions")
+    }
     assert redis.hlen("t:{0}:marks") == 1_501, "a mark holds for the whole horizon"
     calls = 0
-    while redis.keys() != ["t:{0}:log"]:
+    while set(redis.keys()) != {"t:{0}:log", "t:{0}:revisions"}:
         calls += 1
         assert calls < 10
         upto = 1_513 + calls
@@ -781,7 +1052,7 @@ async def test_a_round_that_is_run_again_has_its_newest_events_and_goes_with_its
     await store.apply(0, 0, 7, START_MS + HORIZON_MS, [(0, 6, [])])
     assert redis.hlen("t:{0}:kept") == 1, "it is kept for the whole horizon"
     await store.apply(0, 0, 8, START_MS + HORIZON_MS + 1, [(0, 7, [])])
-    assert set(redis.keys()) == {"t:{0}:log", "t:{0}:outbox:0"}
+    assert set(redis.keys()) == {"t:{0}:log", "t:{0}:outbox:0", "t:{0}:revisions"}
 
 
 async def test_only_jobs_that_run_rounds_again_keep_them(redis: Redis, store: RoundStore) -> None:

@@ -22,12 +22,14 @@ from tidegate import (
     NullTimetable,
     PartitionedAssetTimetable,
     PartitionedAtRuntime,
+    PartitionMapper,
     RollupMapper,
     SegmentWindow,
     StartOfDayMapper,
     StartOfMonthMapper,
     Timetable,
     WaitForAll,
+    Window,
 )
 from tidegate.contracts.definitions import DefinitionRecord
 from tidegate.core.plain import plain
@@ -47,6 +49,10 @@ from tidegate.runtime.definitions_log import Stored
 
 def rollup(zone: str = "UTC", input_format: str = "%Y-%m-%dT%H:%M:%S") -> RollupMapper:
     return RollupMapper(StartOfDayMapper(timezone=zone, input_format=input_format), DayWindow())
+
+
+def waiting(mapper: PartitionMapper, window: Window, since: str = "first_member") -> RollupMapper:
+    return RollupMapper(mapper, window, WaitForAll().or_after(timedelta(hours=1), since=since))
 
 
 def job(mapper: RollupMapper | None = None, description: str = "") -> Job:
@@ -76,9 +82,10 @@ def test_a_changed_job_keeps_its_incarnation() -> None:
     assert record.body["description"] == "new words"
 
 
-def test_a_changed_schedule_is_refused_with_the_ways_out() -> None:
-    with pytest.raises(DefinitionError, match=r"'daily' cannot be changed yet.*new id, or delete"):
-        _compared(job(rollup("Europe/Berlin")), stored(job()))
+def test_a_job_whose_schedule_changes_is_the_same_job_still() -> None:
+    record, what = _compared(job(rollup("Europe/Berlin")), stored(job()))
+    assert (what, record.incarnation) == (What.CHANGED, "first")
+    assert record.body["schedule"] == plain(job(rollup("Europe/Berlin")))["schedule"]
 
 
 def test_ids_that_kafka_confuses_are_refused_against_those_that_exist() -> None:
@@ -112,18 +119,6 @@ def test_a_schedule_by_the_clock_is_refused_since_no_service_has_one(schedule: S
         _check_effects(Job("j", schedule))
 
 
-def test_a_deadline_is_refused_since_no_service_watches_it() -> None:
-    waiting = RollupMapper(StartOfDayMapper(), DayWindow(), WaitForAll().or_after(timedelta(hours=1)))
-    for schedule in (
-        PartitionedAssetTimetable(A, waiting),
-        PartitionedAssetTimetable(Asset.ref(name="a"), partition_mapper_config={A: waiting}),
-    ):
-        with pytest.raises(
-            DefinitionError, match="the deadline of 'a' in the schedule of job 'j' has no effect yet"
-        ):
-            _check_effects(Job("j", schedule))
-
-
 @pytest.mark.parametrize(
     "declared",
     [
@@ -141,6 +136,7 @@ def test_a_deadline_is_refused_since_no_service_watches_it() -> None:
         ),
         Job("j", PartitionedAssetTimetable(Asset("a", access_control=AssetAccessControl(["x"])))),
         Job("j", PartitionedAssetTimetable(A, rollup(), rerun_policy=RerunPolicy.REFIRE)),
+        Job("j", PartitionedAssetTimetable(A, waiting(StartOfDayMapper(), DayWindow()))),
     ],
 )
 def test_what_the_services_follow_is_taken(declared: Job) -> None:
@@ -194,6 +190,16 @@ def test_b018_a_threshold_that_short_windows_cannot_meet_is_warned_of() -> None:
     (warning,) = warnings_of(Job("m1", PartitionedAssetTimetable(A, mapper)))
     assert warning.startswith("job 'm1', asset 'a': MinimumCount")
     assert "MonthWindow" in warning
+
+
+def test_a_deadline_after_a_window_that_is_no_period_is_warned_of() -> None:
+    segments = waiting(FixedKeyMapper("all"), SegmentWindow(["us"]), "window_end")
+    (warning,) = warnings_of(Job("j", PartitionedAssetTimetable(A, segments)))
+    assert "counts from the first member" in warning
+    days = waiting(StartOfDayMapper(), DayWindow(), "window_end")
+    assert warnings_of(Job("j", PartitionedAssetTimetable(A, days))) == []
+    of_first = waiting(FixedKeyMapper("all"), SegmentWindow(["us"]))
+    assert warnings_of(Job("j", PartitionedAssetTimetable(A, of_first))) == []
 
 
 def test_a_team_is_warned_of_where_teams_are_not_filtered() -> None:

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
 from tidegate.contracts.audit import AuditEntry, audit_id
-from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
+from tidegate.contracts.contributions import (
+    Contribution,
+    ContributionBatch,
+    DeadlineReached,
+    DefinitionChange,
+    JobRef,
+    MemberEvent,
+    OperatorAction,
+    read_contributions_record,
+)
 from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.events import EVENT_TYPE, MAX_REASON_CHARACTERS, AssetEvent, AssetUpdate, parse_event
 from tidegate.contracts.message import Message
@@ -113,13 +122,26 @@ MESSAGES: dict[str, Message] = {
                 assets=("seattle_hourly", "san_francisco_hourly"),
                 clauses=((0, 1),),
             ),
-            JobRef("whole", "5f0d", 18, (), ("out",), ((0,),), "refire"),
+            JobRef(
+                *("whole", "5f0d", 18, (), ("out",), ((0,),), "refire"),
+                deadlines=((3_600_000, "fire", "first_member"),),
+            ),
         ),
         events=(
             MemberEvent(
                 "2010-03-14T01:00:00", "e-1", "/sensors/seattle", 1_268_557_205_250, None, {"celsius": 7.2}
             ),
-            MemberEvent(None, "e-2", "/s", 1_268_557_205_251, 1_268_557_200_000_001, None, "seattle_hourly"),
+            MemberEvent(
+                None,
+                "e-2",
+                "/s",
+                1_268_557_205_251,
+                1_268_557_200_000_001,
+                None,
+                "seattle_hourly",
+                "weather",
+                ("out",),
+            ),
         ),
         entries=(
             Contribution(
@@ -137,6 +159,20 @@ MESSAGES: dict[str, Message] = {
             ),
             Contribution(9, 1, 1, 1, "", 0, 0, 1, 1, None, 1_268_557_200_000_001, True),
         ),
+    ),
+    "deadline_reached.v1.json": DeadlineReached(
+        job="daily_temperatures", incarnation="5f0c", key="2010-03-14", opened="77.2", then="fire"
+    ),
+    "definition_change.v1.json": DefinitionChange(job="daily_temperatures", revision=18),
+    "operator_action.v1.json": OperatorAction(
+        kind="withdraw",
+        id="5d8f6c1e",
+        by="ana",
+        job="daily_temperatures",
+        incarnation="5f0c",
+        key="2010-03-14",
+        opened="77.2",
+        event_id="e-1",
     ),
     "run_request_batch.v1.json": RunRequestBatch(
         source="contributions/1#5",
@@ -251,6 +287,27 @@ def test_a_golden_message_reads_as_it_was_written_and_writes_as_it_was_read(name
         mode="json"
     )  # in Python, lists differ from tuples
     assert read.to_bytes() == raw == MESSAGES[name].to_bytes()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "contribution_batch.v1.json",
+        "deadline_reached.v1.json",
+        "definition_change.v1.json",
+        "operator_action.v1.json",
+    ],
+)
+def test_every_kind_of_record_on_contributions_is_told_by_its_kind(name: str) -> None:
+    read = read_contributions_record((GOLDEN / name).read_bytes())
+    assert type(read) is type(MESSAGES[name])
+    assert read.to_bytes() == MESSAGES[name].to_bytes()
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b'{"kind":"other"}', b'{"kind":"definition","job":"j"}'])
+def test_another_record_on_contributions_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        read_contributions_record(raw)
 
 
 def test_a_golden_structured_event_reads_as_it_was_written() -> None:

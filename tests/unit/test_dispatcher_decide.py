@@ -85,6 +85,21 @@ def test_every_run_id_gives_one_command_and_a_known_one_none(asked: list[str], k
     assert decided.audit == []
 
 
+def test_a_request_that_failed_before_it_started_is_a_failed_run_without_a_command() -> None:
+    failed = request("a").model_copy(update={"failed": "the deadline passed", "cause": "deadline"})
+    decided = decide([Requested(LOG, failed), Requested(LOG, failed)], {}, surroundings())
+    assert (decided.commands, decided.audit) == ([], [])
+    (run,) = decided.runs.values()
+    assert (run.state, run.error) == (RunState.FAILED, "the deadline passed")
+
+
+def test_a_command_says_whether_its_round_was_fired_as_it_was() -> None:
+    partial = request("a").model_copy(update={"is_partial": True, "cause": "manual", "completed_by": None})
+    (command,) = decide([Requested(LOG, partial)], {}, surroundings()).commands
+    sent = RunCommand.from_bytes(command.value)
+    assert (sent.is_partial, sent.cause, sent.completed_by) == (True, "manual", None)
+
+
 def test_a_known_run_id_from_another_place_is_audited_and_sends_nothing() -> None:
     decided = decide([Requested(LOG, request("a", offset=9))], {"a": stored("a", offset=1)}, surroundings())
     assert (decided.commands, decided.runs) == ([], {})

@@ -34,7 +34,7 @@ from tidegate.core.timetables import (
 from tidegate.core.windows import DayWindow, MonthWindow
 from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.definitions_view import DefinedJob
-from tidegate_mapper.decide import Mapped, batch, map_event, plan
+from tidegate.runtime.mapping import Mapped, batch, map_event, plan
 
 A, B, C = Asset("a"), Asset("b"), Asset("c")
 DAY = RollupMapper(StartOfDayMapper(timezone="America/Los_Angeles"), DayWindow())
@@ -254,7 +254,7 @@ def test_a_job_is_described_by_what_the_rollup_needs_to_know() -> None:
     schedule = PartitionedAssetTimetable(A & B | C, IdentityMapper(), {B: DAY}, RerunPolicy.REFIRE)
     ways = plan([DefinedJob(Job("j", schedule), "i9", 11), defined("k", A)])
     (way,) = ways.ways(event("b"))
-    assert way.job == ("j", "i9", 11, (1,), ("a", "b", "c"), ((0, 1), (2,)), "refire")
+    assert way.job == ("j", "i9", 11, (1,), ("a", "b", "c"), ((0, 1), (2,)), "refire", ())
     assert way.route.index == 1
     assert [each.job.rerun_policy for each in ways.ways(event("a"))] == ["refire", None]
 

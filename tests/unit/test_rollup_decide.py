@@ -10,20 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
+from tidegate.contracts.contributions import (
+    Contribution,
+    ContributionBatch,
+    DefinitionChange,
+    JobRef,
+    MemberEvent,
+    OperatorAction,
+)
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES
 from tidegate.core.audit import AuditKind
 from tidegate.core.instants import from_ms, from_us
+from tidegate_rollup.acted import acted
 from tidegate_rollup.decide import (
     ENTRIES_PER_PART,
+    Control,
     Entry,
+    Input,
     Pending,
     StoredEvent,
     audit_entry,
     by_shard,
     chunks,
     entries_of,
+    inputs_of,
     pending,
     run_id,
     run_request,
@@ -50,7 +61,7 @@ def entry(offset: int = 0, ordinal: int = 0, **changes: Any) -> Entry:
     return Entry(offset, ordinal, AT, source, job, event, each)
 
 
-def batch_of(entries: Sequence[Entry]) -> tuple[list[str], dict[str, Any]]:
+def batch_of(entries: Sequence[Input]) -> tuple[list[str], dict[str, Any]]:
     names, text = script_arguments(entries)
     return names, json.loads(text)
 
@@ -438,7 +449,7 @@ def test_what_is_pending_comes_in_the_order_of_the_log_by_number(places: list[tu
     [
         ("duplicate-event", {}, "'e1' is already part"),
         ("member-replaced", {"other": stored("e0")}, "'e1' replaces 'e0'"),
-        ("member-rerun", {}, "it starts no run (rerun policy: ignore)"),
+        ("member-rerun", {}, "it starts no run"),
         ("member-rerun", {"runs": True}, "it starts the run again"),
         ("member-rerun", {"runs": True, "other": stored("e0")}, "the run again in the place of 'e0'"),
         ("member-late", {}, "'e1' came after"),
@@ -477,3 +488,118 @@ def test_text_of_producers_may_hold_anything_that_json_can() -> None:
     request, _ = run_request(fired("m:0:0", text, "count:0", 1, "need:0", "1 1"))
     assert request.events[0].extra == extra
     assert request.events[0].received_at == datetime.fromtimestamp(AT / 1000, UTC)
+
+
+# Deadlines and actions
+
+
+TIMED = JOB._replace(
+    deadlines=((500, "fire", "first_member"), (300, "drop", "window_end")), clauses=((0, 1),)
+)
+
+
+@pytest.mark.parametrize(
+    ("is_remapped", "changes", "due"),
+    [
+        (False, {"asset": 0}, (AT + 9 + 500, "fire")),
+        (False, {"asset": 1, "ends": AT}, (AT + 300, "drop")),
+        (False, {"asset": 1, "ends": AT + 900}, (AT + 9 + 500, "fire")),
+        (False, {"asset": 1}, (AT + 9 + 300, "drop")),
+        (True, {"asset": 0}, (AT + 500, "fire")),
+        (True, {"asset": 1, "ends": AT + 100}, (AT + 400, "drop")),
+    ],
+)
+def test_a_contribution_brings_its_round_the_earliest_of_the_deadlines(
+    is_remapped: bool, changes: dict[str, int], due: tuple[int, str]
+) -> None:
+    """From the record's time, or from the event's where it waited already; or from the end of its own window."""
+    each = entry(job=TIMED, **changes)._replace(at=AT + 9, is_remapped=is_remapped)
+    _, batch = batch_of([each])
+    assert tuple(batch["parts"][0][5][0][14:]) == due
+    assert len(batch_of([entry()])[1]["parts"][0][5][0]) == 14, "others cost nothing"
+
+
+ABOUT: dict[str, Any] = {"job": "day", "incarnation": "i1", "key": "2026-03-10", "opened": "3.0"}
+
+
+def test_a_control_of_a_round_is_for_the_shard_of_its_key_only_and_ends_the_part_before_it() -> None:
+    action = OperatorAction.model_validate(
+        {**ABOUT, "kind": "withdraw", "id": "1", "by": "ana", "event_id": "e1"}
+    )
+    shard = shard_of("day", "2026-03-10", 8)
+    (control,) = inputs_of(12, AT, action, range(8), 8)
+    assert isinstance(control, Control)
+    assert control.shard == shard
+    with pytest.raises(IndexError, match=f"shard {shard}"):
+        inputs_of(12, AT, action, [each for each in range(8) if each != shard], 8)
+    names, batch = batch_of([entry(0), control, entry(13, member=1)])
+    assert names == ["day/i1/2026-03-10"]
+    assert [part[0] for part in batch["parts"]] == [1, -1, 1]
+    assert batch["parts"][1][1:9] == [1, names[0], '"2026-03-10"', "withdraw", "3.0", "e1", True, 12]
+
+
+def test_a_change_is_for_every_shard_and_ends_the_parts_of_its_job_only() -> None:
+    change = DefinitionChange(job="day", revision=9)
+    assert [each.shard for each in inputs_of(1, AT, change, [1, 3], 4) if isinstance(each, Control)] == [1, 3]
+    control = Control(1, AT, change, 0)
+    inputs = [entry(0), entry(0, 1, job=PLAIN), control, entry(2), entry(2, 1, job=PLAIN, key="2026-03-10")]
+    _, batch = batch_of(inputs)
+    assert [part[0] for part in batch["parts"]] == [1, 2, 0, 1]
+
+
+def acted_on(said: dict[str, Any], *lines: str, **head: Any) -> tuple[Any, list[Any]]:
+    control = {"id": "1", "by": "ana"} | ABOUT | said if said["kind"] != "deadline" else ABOUT | said
+    payload = {"control": control, "key": "2026-03-10", "at": AT, "job": JOB} | head
+    (each,) = pending(["7.0", "\n".join([json.dumps(payload), *lines])])
+    return acted(each, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "cause", "failed", "audited"),
+    [
+        ({"kind": "deadline", "then": "fire"}, "deadline", None, []),
+        ({"kind": "fire"}, "manual", None, [AuditKind.ROUND_FIRED]),
+        (
+            {"kind": "deadline", "then": "fail"},
+            "deadline",
+            "the deadline of the round passed with 3 of 4 members",
+            [AuditKind.DEADLINE_FAILED],
+        ),
+    ],
+)
+def test_a_round_that_is_fired_as_it_is_says_so_and_why(
+    said: dict[str, Any], cause: str, failed: str | None, audited: list[AuditKind]
+) -> None:
+    request, audit = acted_on(said, *map(str, ROUND), generation=2)
+    assert (request.cause, request.is_partial, request.failed) == (cause, True, failed)
+    assert (request.generation, request.completed_by, request.offset) == (2, None, 7)
+    assert [(each.arrived, each.expected) for each in request.windows] == [(2, 3), (1, 1)]
+    assert [entry.kind for entry in audit] == audited
+
+
+def test_what_a_person_or_a_deadline_takes_away_is_audited_with_its_events() -> None:
+    for said, kind in [
+        ({"kind": "discard"}, AuditKind.ROUND_DISCARDED),
+        ({"kind": "deadline", "then": "drop"}, AuditKind.DEADLINE_DROPPED),
+    ]:
+        request, (audited,) = acted_on(said, *map(str, ROUND))
+        assert (request, audited.kind, audited.partition_key) == (None, kind, "2026-03-10")
+        assert [each["id"] for each in audited.details["events"]] == ["e1", "e2", "e3"]
+        assert [each["asset"] for each in audited.details["events"]] == ["a", "a", "b"]
+    request, (audited,) = acted_on({"kind": "withdraw", "event_id": "e2"}, stored("e2"))
+    assert (request, audited.kind, audited.event_id) == (None, AuditKind.MEMBER_WITHDRAWN, "e2")
+    assert audited.details["by"] == "ana"
+    _, (audited,) = acted_on({"kind": "withdraw", "event_id": "e2"})
+    assert audited.kind is AuditKind.ACTION_WITHOUT_EFFECT
+    assert "'e2'" in audited.message
+
+
+def test_an_action_on_a_round_that_is_gone_says_so_once() -> None:
+    def told(offset: int) -> Any:
+        control = ABOUT | {"kind": "fire", "id": "1", "by": "ana"}
+        (each,) = pending([f"{offset}.0", json.dumps({"control": control, "key": "2026-03-10", "at": AT})])
+        return acted(each, 1)
+
+    (none, (audited,)), (_, (again,)) = told(7), told(9)
+    assert (none, audited.kind) == (None, AuditKind.ACTION_WITHOUT_EFFECT)
+    assert audited.id == again.id, "a record sent twice is one action"

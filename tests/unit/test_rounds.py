@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.core.rounds import Arrival, Event, Firing, Outcome, Round, Rules, fold
+from tidegate.core.rounds import Arrival, Event, Firing, Outcome, RerunPolicy, Round, Rules, fold
 
 HORIZON = 1_000
 Place = tuple[int, int]
@@ -262,3 +262,55 @@ def test_a_round_fires_at_the_first_clause_that_is_satisfied(
     first = next((n for n in range(1, 5) if any(set(clause) <= set(order[:n]) for clause in clauses)), None)
     places: list[Place] = [(asset, 0) for asset in order[: first or 0]]
     assert [sorted(firing.members) for firing in story.firings] == ([sorted(places)] if first else [])
+
+
+def waited(at: int, event_id: str, *, key: str = "k", member: int = 0, is_remapped: bool = True) -> Arrival:
+    """An event that came to the broker at this time, and that waited under an older definition."""
+    return replace(one(member), event=Event(key, event_id, "s", at), is_remapped=is_remapped)
+
+
+def test_an_event_that_was_mapped_again_never_takes_the_place_of_a_newer_one() -> None:
+    newer = waited(5, "new", is_remapped=False)
+    for older in (waited(4, "old"), waited(5, "old")):
+        state = tell([newer], DAY).round
+        step = fold(state, older, DAY)
+        assert step.outcome is Outcome.REPLACED
+        assert step.round.members == state.members
+        assert [(note.event_id, note.older_id) for note in step.audit] == [("new", "old")]
+        assert fold(step.round, older, DAY).outcome is Outcome.DUPLICATE
+    step = fold(tell([newer], DAY).round, waited(6, "newest"), DAY)
+    assert [(note.event_id, note.older_id) for note in step.audit] == [("newest", "new")]
+    assert step.round.members == {(0, 0): (waited(6, "newest").event,)}
+
+
+def test_an_event_that_was_mapped_for_the_first_time_replaces_whatever_is_there() -> None:
+    state = tell([waited(9, "there")], DAY).round
+    step = fold(state, waited(1, "fresh", is_remapped=False), DAY)
+    assert [event.id for event in step.round.members[0, 0]] == ["fresh"]
+
+
+def test_an_event_that_was_mapped_again_and_is_there_already_is_no_news() -> None:
+    for story in (tell([one(0)], DAY), tell(whole(3), DAY)):
+        step = fold(story.round, replace(one(0), is_remapped=True), DAY)
+        assert (step.outcome, step.round, step.audit) == (Outcome.DUPLICATE, story.round, ())
+
+
+def test_an_older_event_that_was_mapped_again_runs_no_round_again() -> None:
+    rules = replace(DAY, rerun_policy=RerunPolicy.REFIRE)
+    members = [waited(5, f"e{n}", member=n, key=f"k{n}", is_remapped=False) for n in range(3)]
+    fired = tell(members, rules)
+    assert len(fired.firings) == 1
+    late = fold(fired.round, waited(4, "old", key="k0"), rules)
+    assert (late.outcome, late.firing) == (Outcome.RERUN, None)
+    assert [note.kind.value for note in late.audit] == ["member-rerun"]
+    newer = fold(fired.round, waited(6, "new", key="k0"), rules)
+    assert newer.firing is not None
+    assert newer.firing.generation == 2
+
+
+def test_a_change_takes_what_waits_and_leaves_what_fired_known() -> None:
+    fired = tell(whole(3), DAY).round
+    state = tell([replace(one(0, "new", at=HORIZON + 1)), one(1, at=HORIZON + 1)], DAY, fired).round
+    assert state.members
+    assert state.emptied == Round(fired=fired.fired, seen=fired.seen)
+    assert fold(state.emptied, one(0, at=5), DAY).outcome is Outcome.DUPLICATE

@@ -15,7 +15,7 @@ from tidegate.core.access import AssetAccessControl
 from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Condition
 from tidegate.core.errors import DefinitionError
-from tidegate.core.instants import to_us
+from tidegate.core.instants import to_ms, to_us
 from tidegate.core.mappers import (
     FanOutMapper,
     FixedKeyMapper,
@@ -27,7 +27,7 @@ from tidegate.core.mappers import (
     StartOfMonthMapper,
     StartOfWeekMapper,
 )
-from tidegate.core.policies import MinimumCount, WaitPolicy
+from tidegate.core.policies import MinimumCount, WaitForAll, WaitPolicy
 from tidegate.core.timetables import (
     AssetOrTimeSchedule,
     AssetTriggeredTimetable,
@@ -455,3 +455,24 @@ def test_b060_an_asset_and_an_alias_of_one_job_are_two_ways_to_one_key() -> None
 def test_a_route_answers_the_same_from_memory(key: str, date: int | None) -> None:
     for way in (route(), route(RollupMapper(StartOfDayMapper(), DayWindow()))):
         assert way.take(key, date) == way.take(key, date)
+
+
+def test_r4_a_deadline_after_the_window_counts_from_the_first_instant_of_the_next_period() -> None:
+    """A day of 23 hours in Los Angeles, 2010-03-14 from 08:00 UTC, ends at 07:00 UTC."""
+    days = StartOfDayMapper(timezone="America/Los_Angeles")
+
+    def ends(since: str) -> list[int | None]:
+        policy = WaitForAll().or_after(timedelta(hours=2), since=since)
+        mapper = RollupMapper(days, DayWindow(), policy)
+        routes = JobRoutes(
+            Job(
+                "j",
+                PartitionedAssetTimetable(Asset("a") & Asset("b"), IdentityMapper(), {Asset("a"): mapper}),
+            )
+        )
+        assert routes.deadlines == ((7_200_000, "fire", since), None)
+        return [target.ends for target in routes.routes[0].take("2010-03-14T03:00:00", None).targets]
+
+    assert ends("window_end") == [to_ms(datetime(2010, 3, 15, 7, tzinfo=UTC))]
+    assert ends("first_member") == [None]
+    assert JobRoutes(Job("j", Asset("a"))).deadlines == ()

@@ -10,7 +10,7 @@ import typer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from redis.exceptions import RedisError
 
-from tidegate.cli import apply, emit, exec, gaps, pending, simulate, status, topics, up, worker
+from tidegate.cli import apply, emit, exec, gaps, operate, pending, simulate, status, topics, up, worker
 from tidegate.core.errors import TidegateError
 
 _SERVER: Final = re.compile(r"\('([^']+)', (\d+)")
@@ -31,6 +31,9 @@ app.command("worker")(worker.worker)
 app.command("exec")(exec.exec_)
 app.command("pending")(pending.pending)
 app.command("status")(status.status)
+app.command("fire")(operate.fire)
+app.command("discard")(operate.discard)
+app.command("withdraw")(operate.withdraw)
 app.command("accept-gap")(gaps.accept)
 
 

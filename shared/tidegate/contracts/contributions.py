@@ -1,6 +1,11 @@
-"""`contributions`: the rollup's one input log. Packed: one record is a batch from one partition of accepted-events."""
+"""`contributions`: the rollup's one input log; whatever changes a round is a record on it.
 
-from typing import Any, NamedTuple
+Contributions are packed: one record is a batch from one partition of accepted-events. Control records stand beside.
+"""
+
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter
 
 from tidegate.contracts.message import Message
 
@@ -21,6 +26,8 @@ class JobRef(NamedTuple):
     """Sets of asset indexes, each of which lets a round fire."""
     rerun_policy: str | None = None
     """`ignore`, `refire` or `new_round`; None for the default of each key (core/rounds.py)."""
+    deadlines: tuple[tuple[int, str, str] | None, ...] = ()
+    """By asset (milliseconds, then, since) of its wait policy's deadline (rule R4); empty where there is none."""
 
 
 class MemberEvent(NamedTuple):
@@ -35,6 +42,9 @@ class MemberEvent(NamedTuple):
     extra: dict[str, Any] | None
     asset: str = ""
     """Name of the asset, which the schedule may name otherwise."""
+    team: str | None = None
+    aliases: tuple[str, ...] = ()
+    """As in accepted-events: what it takes to map the event again (rule R6)."""
 
 
 class Contribution(NamedTuple):
@@ -59,14 +69,77 @@ class Contribution(NamedTuple):
     """The producer's date as the mapper carries it along."""
     is_date_failed: bool = False
     """Whether the mapper failed to read a date: the run then has none."""
+    ends: int | None = None
+    """When the window's own period ends, milliseconds since 1970, where a deadline counts from there."""
 
 
 class ContributionBatch(Message):
-    """A record of `contributions`."""
+    """A record of `contributions`: packed contributions."""
 
+    kind: Literal["contributions"] = "contributions"
     v: int = 1
     source: str
-    """Where the batch came from, `<topic>/<partition>`."""
+    """Where the batch came from, `<topic>/<partition>`; what was mapped again comes from
+    `contributions/<partition>#<shard>/again`."""
+    is_remapped: bool = False
+    """Whether the events waited in a round of an older definition, or were mapped by it (rule R6): of two events with
+    one key the newer one then stays, whichever comes first."""
     jobs: tuple[JobRef, ...]
     events: tuple[MemberEvent, ...]
     entries: tuple[Contribution, ...]
+
+
+class DefinitionChange(Message):
+    """A record of `contributions`: from here on the job has another revision (rule R6).
+
+    The owner of the partition appends one per job and partition when its view shows the revision. Read again it is
+    nothing.
+    """
+
+    kind: Literal["definition"] = "definition"
+    v: int = 1
+    job: str
+    revision: int
+    """Offset on `definitions` of what changed or deleted the job."""
+
+
+class RoundControl(Message):
+    """A record of `contributions` about one round, named by its opening record: for another it is nothing (R4)."""
+
+    v: int = 1
+    job: str
+    incarnation: str
+    key: str
+    opened: str
+    """Where its first contribution stands on the log, "offset.ordinal"."""
+
+
+class DeadlineReached(RoundControl):
+    """The round has waited long enough by the clock of the partition's owner, which acts once it reads this."""
+
+    kind: Literal["deadline"] = "deadline"
+    then: Literal["fire", "fail", "drop"]
+
+
+class OperatorAction(RoundControl):
+    """What a person does to a round: fire it as it is, discard it, or withdraw one event from it."""
+
+    kind: Literal["fire", "discard", "withdraw"]
+    id: str
+    """Random; the audit entries of one action have the same ids however often it is read."""
+    by: str
+    """Who it was, as people are known where it was done."""
+    event_id: str | None = None
+    """The event to withdraw."""
+
+
+ContributionsRecord = ContributionBatch | DefinitionChange | DeadlineReached | OperatorAction
+
+_READER: Final[TypeAdapter[ContributionsRecord]] = TypeAdapter(
+    Annotated[ContributionsRecord, Field(discriminator="kind")]
+)
+
+
+def read_contributions_record(raw: bytes) -> ContributionsRecord:
+    """The message in a record of `contributions`; raises pydantic.ValidationError."""
+    return _READER.validate_json(raw)

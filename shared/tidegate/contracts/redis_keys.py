@@ -25,3 +25,8 @@ def round_key(namespace: str, shard: int, name: str) -> str:
 def open_key(namespace: str, shard: int) -> str:
     """The sorted set that names the shard's open rounds, all with score 0, so that they are ordered by name."""
     return f"{shard_prefix(namespace, shard)}open"
+
+
+def due_key(namespace: str, shard: int) -> str:
+    """The sorted set "<then>/<round>" -> when its deadline is, milliseconds since 1970."""
+    return f"{shard_prefix(namespace, shard)}due"

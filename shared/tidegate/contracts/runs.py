@@ -47,8 +47,13 @@ class RunRequest(Message):
     partition_date: datetime | None = None
     generation: int
     cause: str = "assets"
-    completed_by: str
-    """Id of the event that completed the round."""
+    """`assets`, `deadline` (rule R4) or `manual`."""
+    is_partial: bool = False
+    """Whether the round was fired as it was, by a deadline or a person."""
+    completed_by: str | None = None
+    """Id of the event that completed the round; None where none did."""
+    failed: str | None = None
+    """Why the run fails without being started; it gets no command then."""
     windows: tuple[WindowProgress, ...]
     events: tuple[TriggeringEvent, ...]
     oversize: int | None = None
@@ -85,7 +90,8 @@ class RunCommand(Message):
     generation: int
     """The deliberate runs of this (job, key) are numbered from 1."""
     cause: str
-    completed_by: str
+    is_partial: bool = False
+    completed_by: str | None = None
     definition_revision: int
     windows: tuple[WindowProgress, ...]
     triggering_asset_events: tuple[TriggeringEvent, ...]

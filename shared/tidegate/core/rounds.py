@@ -18,6 +18,8 @@ class Event(NamedTuple):
     key: str | None
     id: str
     source: str
+    at: int = 0
+    """When the broker received it, milliseconds since 1970."""
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -38,6 +40,13 @@ class Arrival:
     dated: bool = True
     """Whether the asset's mapper reads a date from the round's key. Where no asset's does, the same members come again
     and again."""
+    is_remapped: bool = False
+    """Whether it waited under an older definition (rule R6). It is then no news that it is there already, and events
+    that came to the broker after it are newer than it, though they were taken in before."""
+
+    def is_older_than(self, other: Event | None) -> bool:
+        """Whether it comes too late to take the place of an event that is there."""
+        return self.is_remapped and other is not None and other.at >= self.event.at
 
 
 class RerunPolicy(StrEnum):
@@ -131,6 +140,14 @@ class Round:
     seen: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Events of fired rounds, the replaced ones included, with the time of firing."""
 
+    @property
+    def emptied(self) -> "Round":
+        """The round once a change of its job has taken what waited in it, to be mapped again (rule R6).
+
+        What fired stays known: a late event is late under the new definition too.
+        """
+        return Round(fired=self.fired, seen=self.seen)
+
 
 class Firing(NamedTuple):
     """A satisfied round."""
@@ -163,7 +180,7 @@ class Note(NamedTuple):
                 instead = f" in the place of {older}" if self.older_id is not None else ""
                 return f"{event} repeats a member of a round that has fired; it starts the run again{instead}"
             case AuditKind.MEMBER_RERUN:
-                return f"{event} repeats a member of a round that has fired; it starts no run (rerun policy: ignore)"
+                return f"{event} repeats a member of a round that has fired; it starts no run"
             case AuditKind.WINDOW_UNSATISFIABLE if self.window:
                 size, needed = self.window
                 return f"the window has {size} members and its wait policy asks for {needed} at least: it never fires"
@@ -188,7 +205,7 @@ def fold(state: Round, arrival: Arrival, rules: Rules) -> Step:
     if mark is not None:
         seen_at = state.seen.get(event.identity)
         if seen_at is not None and seen_at >= since:
-            return _noted(state, Outcome.DUPLICATE, event)
+            return _duplicate(state, arrival)
         policy = rules.rerun_policy_for(dated=arrival.dated or mark.dated)
         if rules.windowed and policy is not RerunPolicy.NEW_ROUND:
             if place not in mark.members:
@@ -209,12 +226,43 @@ def fold(state: Round, arrival: Arrival, rules: Rules) -> Step:
         unsatisfiable = Note(AuditKind.WINDOW_UNSATISFIABLE, event.id, window=window)
         is_noted = is_first and arrival.needed > arrival.size
         return Step(state, Outcome.COUNTED, audit=(unsatisfiable,) if is_noted else ())
-    fired = _fired((mark.generation if mark else 0) + 1, arrival, state.members, rules, state.dated)
-    seen = dict.fromkeys(_identities(state.members) | state.replaced, arrival.at)
-    return Step(
-        Round(fired=fired, seen={**state.seen, **seen}),
-        Outcome.COUNTED,
-        Firing(fired.generation, state.members),
+    after, firing = end(state, arrival.at, rules)
+    return Step(after, Outcome.COUNTED, firing)
+
+
+def end(state: Round, at: int, rules: Rules, *, is_run: bool = True) -> tuple[Round, Firing]:
+    """The round once it is over with what is there, by a record of this time: satisfied, or by rule R4.
+
+    The mark is that of a firing. Without a run, as when a deadline drops the round, no generation is used up, and its
+    events are no use to a run later.
+    """
+    mark = state.fired if state.fired is not None and state.fired.at >= at - rules.horizon_ms else None
+    generation = (mark.generation if mark else 0) + is_run
+    fired = _fired(generation, at, state.members, rules, state.dated)
+    if not is_run:
+        fired = replace(fired, events={})
+    seen = dict.fromkeys(_identities(state.members) | state.replaced, at)
+    return Round(fired=fired, seen={**state.seen, **seen}), Firing(generation, state.members)
+
+
+def withdraw(state: Round, event_id: str) -> tuple[Round, tuple[Event, ...]]:
+    """The open round without the events of this id, and those events; they are as good as replaced ones (B043)."""
+    kept = {
+        place: tuple(each for each in there if each.id != event_id) for place, there in state.members.items()
+    }
+    members = {place: there for place, there in kept.items() if there}
+    withdrawn = tuple(each for there in state.members.values() for each in there if each.id == event_id)
+    if not members:
+        return state.emptied, withdrawn
+    assets = {asset for asset, _ in members}
+    return (
+        replace(
+            state,
+            members=members,
+            windows={asset: window for asset, window in state.windows.items() if asset in assets},
+            replaced=state.replaced | {each.identity for each in withdrawn},
+        ),
+        withdrawn,
     )
 
 
@@ -223,9 +271,15 @@ def _noted(state: Round, outcome: Outcome, event: Event, older: Event | None = N
     return Step(state, outcome, audit=(note,))
 
 
-def _fired(generation: int, arrival: Arrival, members: Members, rules: Rules, dated: bool) -> Fired:
+def _duplicate(state: Round, arrival: Arrival) -> Step:
+    if arrival.is_remapped:
+        return Step(state, Outcome.DUPLICATE)
+    return _noted(state, Outcome.DUPLICATE, arrival.event)
+
+
+def _fired(generation: int, at: int, members: Members, rules: Rules, dated: bool) -> Fired:
     keeps = rules.windowed and rules.rerun_policy is RerunPolicy.REFIRE
-    return Fired(generation, arrival.at, frozenset(members), members if keeps else {}, dated)
+    return Fired(generation, at, frozenset(members), members if keeps else {}, dated)
 
 
 def _identities(members: Members) -> set[tuple[str, str]]:
@@ -236,8 +290,10 @@ def _refire(state: Round, mark: Fired, arrival: Arrival, rules: Rules) -> Step:
     event, place = arrival.event, (arrival.asset, arrival.member)
     there = mark.events[place]
     older = _older(there, arrival, rules)
+    if arrival.is_older_than(older):
+        return _noted(state, Outcome.RERUN, event)
     members = {**mark.events, place: _with(event, there, older)}
-    fired = _fired(mark.generation + 1, arrival, members, rules, mark.dated or arrival.dated)
+    fired = _fired(mark.generation + 1, arrival.at, members, rules, mark.dated or arrival.dated)
     after = replace(
         state, fired=fired, seen={**state.seen, **dict.fromkeys(_identities(members), arrival.at)}
     )
@@ -249,7 +305,10 @@ def _another(state: Round, arrival: Arrival, there: tuple[Event, ...], rules: Ru
     event, place = arrival.event, (arrival.asset, arrival.member)
     older = _older(there, arrival, rules)
     if event.identity in state.replaced or (older is not None and older.identity == event.identity):
-        return _noted(state, Outcome.DUPLICATE, event)
+        return _duplicate(state, arrival)
+    if older is not None and arrival.is_older_than(older):
+        after = replace(state, replaced=state.replaced | {event.identity})
+        return _noted(after, Outcome.REPLACED, older, event)
     members = {**state.members, place: _with(event, there, older)}
     after = replace(state, members=members, dated=state.dated or arrival.dated)
     if older is None:

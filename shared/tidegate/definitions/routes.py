@@ -5,6 +5,7 @@ The mapper service and simulations follow the same routes, so that both mean the
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -12,9 +13,11 @@ from tidegate.core.access import AssetAccessControl, refusal
 from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Leaf
 from tidegate.core.errors import FanOutExceededError, InvalidPartitionKeyError, NotAMemberError
-from tidegate.core.instants import from_us, to_us
+from tidegate.core.instants import from_us, to_ms, to_us
 from tidegate.core.keys import validate_key
 from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement, RollupMapper
+from tidegate.core.mappers.temporal import TemporalMapper
+from tidegate.core.policies.deadline import Deadline
 from tidegate.core.rounds import RerunPolicy
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions.job import Job
@@ -37,6 +40,8 @@ class Target(NamedTuple):
     """Microseconds since 1970."""
     problem: str = ""
     """How the mapper's own code failed at a date, of the key or carried along: then the run has none (B014)."""
+    ends: int | None = None
+    """When the window's own period ends, milliseconds since 1970; only where a deadline counts from there (rule R4)."""
 
 
 class Note(NamedTuple):
@@ -160,9 +165,35 @@ class Route:
         key = validate_key(placement.key)
         try:
             at = self.mapper.to_partition_date(key)
-            return Target(placement, None if at is None else to_us(at))
+            return Target(placement, None if at is None else to_us(at), ends=self._ends(at))
         except Exception as error:  # a hook that raises costs the date, never the event
             return Target(placement, None, _raised(self.mapper, "to_partition_date", error))
+
+    def _ends(self, start: datetime | None) -> int | None:
+        if not self._waits_from_end or start is None:
+            return None
+        namer = self._namer
+        return None if namer is None else to_ms(namer.period.next(start, namer.zone))
+
+    @property
+    def has_no_window_end(self) -> bool:
+        """Whether a deadline should count from the end of a window whose keys name no period."""
+        return self._waits_from_end and self._namer is None
+
+    @property
+    def _waits_from_end(self) -> bool:
+        return self.deadline is not None and self.deadline.since == "window_end"
+
+    @property
+    def _namer(self) -> TemporalMapper | None:
+        """What names the periods that windows are, None where windows are none."""
+        namer = self.mapper.period_mapper if isinstance(self.mapper, RollupMapper) else None
+        return namer if isinstance(namer, TemporalMapper) else None
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """How long a round waits for this asset (rule R4)."""
+        return self.mapper.wait_policy.deadline if isinstance(self.mapper, RollupMapper) else None
 
     def _carried(self, date: int | None) -> tuple[int | None, str]:
         """The date carried along, or why the mapper's own code failed."""
@@ -215,6 +246,17 @@ class JobRoutes:
         """What the schedule says of events whose round has fired; None for the default of each key."""
         schedule = self.job.schedule
         return schedule.rerun_policy if isinstance(schedule, PartitionedAssetTimetable) else None
+
+    @property
+    def deadlines(self) -> tuple[tuple[int, str, str] | None, ...]:
+        """By asset (milliseconds, then, since) of its deadline; empty where no asset has one."""
+        found = tuple(route.deadline for route in self.routes)
+        if not any(found):
+            return ()
+        return tuple(
+            None if each is None else (max(1, each.after // timedelta(milliseconds=1)), each.then, each.since)
+            for each in found
+        )
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -61,8 +61,9 @@ async def apply_definitions(
 ) -> Applied:
     """Publish what differs from what is defined, and return once it can be read back.
 
-    Deletions come first, so a job that is both deleted and declared is created anew. Raises DefinitionError for a
-    changed schedule, ids that Kafka confuses, a job to delete that is not there, a topic name that is taken.
+    Deletions come first, so a job that is both deleted and declared is created anew. What waits in rounds of a job that
+    changes is mapped again (rule R6). Raises DefinitionError for ids that Kafka confuses, a job to delete that is not
+    there, a topic name that is taken.
     """
     async with definitions_log(bootstrap) as log:
         installation = log.installed()
@@ -133,11 +134,6 @@ def _compared(declared: Job | Asset, stored: Stored | None) -> tuple[DefinitionR
     # Through JSON, since tuples come back as lists and numbers may change their kind.
     if record.to_bytes() == stored.record.to_bytes():
         return record, What.UNCHANGED
-    if kind == "job" and body.get("schedule") != stored.record.body.get("schedule"):
-        raise DefinitionError(
-            f"the schedule of job {_id(declared)!r} cannot be changed yet, since its windows that are still"
-            " filling would be lost: use a new id, or delete the job and declare it again (`--delete`)"
-        )
     return record, What.CHANGED
 
 
@@ -163,12 +159,6 @@ def _check_effects(job: Job) -> None:
             " runs by the clock: let assets start them, with PartitionedAssetTimetable or a list of assets, or leave it"
             " out"
         )
-    for route in JobRoutes(job).routes:
-        if isinstance(route.mapper, RollupMapper) and route.mapper.wait_policy.deadline is not None:
-            raise DefinitionError(
-                f"the deadline of {label(route.leaf)!r} in the schedule of job {job.id!r} has no effect yet: leave it"
-                " out"
-            )
 
 
 def _types(data: Any) -> Iterator[str]:
@@ -214,6 +204,11 @@ def _warnings(
     for route in routes:
         named = f"job {job.id!r}, asset {label(route.leaf)!r}"
         yield from (f"{named}: {warning}" for warning in route.mapper.warnings())
+        if route.has_no_window_end:
+            yield (
+                f"{named}: the deadline counts from the end of the window, but its keys name no period: it counts from"
+                " the first member"
+            )
         leaf = route.leaf
         if isinstance(leaf, AssetNameRef | AssetUriRef) and not any(leaf.same_asset(one) for one in assets):
             yield f"{named}: no definition names an asset of this {_MEANS[type(leaf)]} yet, only this reference does"

@@ -1,7 +1,7 @@
 """Every service's view of `definitions`: what applied at any offset of that log (rule D24, rule I3)."""
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -55,6 +55,7 @@ class DefinitionsView:
         self._jobs: dict[str, list[tuple[int, DefinedJob | None]]] = defaultdict(list)
         self._assets: dict[str, list[tuple[int, Asset | None]]] = defaultdict(list)
         self._installations: list[tuple[int, Installation]] = []
+        self._unreadable: set[int] = set()
         self._moved = asyncio.Condition()
         self._error: Exception | None = None
         self.next_offset = 0
@@ -84,6 +85,7 @@ class DefinitionsView:
             log.error("definition_unreadable", key=key, offset=record.offset, error=str(error)[:500])
             if kind == "job":
                 self._jobs[name].append((record.offset, None))
+                self._unreadable.add(record.offset)
         self.next_offset = record.offset + 1
 
     def jobs_at(self, offset: int) -> dict[str, DefinedJob]:
@@ -105,6 +107,20 @@ class DefinitionsView:
             if offset == revision:
                 return defined
         return None
+
+    def job_from(self, job_id: str, revision: int) -> DefinedJob | None:
+        """The definition that the record at `revision` gave or, where compaction took that, the next one.
+
+        None where it deleted the job, or cannot be read.
+        """
+        history = self._jobs.get(job_id, [])
+        place = bisect_left(history, revision, key=lambda each: each[0])
+        return history[place][1] if place < len(history) else None
+
+    def revisions(self) -> dict[str, int]:
+        """The offset of the newest record of every job, deletions included; without those that cannot be read."""
+        newest = {job_id: history[-1][0] for job_id, history in self._jobs.items()}
+        return {job_id: offset for job_id, offset in newest.items() if offset not in self._unreadable}
 
     def assets_at(self, offset: int) -> dict[str, Asset]:
         """Every asset that the records below `offset` name, by name; of several, `known_assets` says which."""

@@ -70,7 +70,7 @@ class Run:
     """The deliberate runs of this (job, key) are numbered from 1."""
     attempt: int
     cause: str
-    completed_by: str
+    completed_by: str | None
     """Id of the event that completed the window."""
     triggering_asset_events: TriggeringAssetEvents
     windows: Mapping[str, WindowProgress]

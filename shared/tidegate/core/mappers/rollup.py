@@ -108,6 +108,11 @@ class RollupMapper(PartitionMapper):
         return self.upstream_mapper.carry_partition_date(source_partition_date)
 
     @property
+    def period_mapper(self) -> PartitionMapper:
+        """Names downstream keys: the mapper of the window's period (rule D22)."""
+        return self._membership.namer
+
+    @property
     def merges_repeated_hours(self) -> bool:
         """Whether members are parts of a day whose keys carry no offset from UTC."""
         return isinstance(self._membership, CalendarMembership) and self._membership.merges_repeated_hours

@@ -1,4 +1,7 @@
-"""What one accepted event means to every job: pure, and the same for the same event and definitions."""
+"""What one accepted event means to every job: pure, and the same for the same event and definitions.
+
+The mapper maps events as they come; the rollup maps again what waits in rounds of a job that changed (rule R6).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +15,6 @@ from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef
 from tidegate.definitions.routes import JobRoutes, Note, Route, Target
 from tidegate.definitions.uris import without_credentials
 from tidegate.runtime.definitions_view import DefinedJob
-
-SERVICE = "mapper"
 
 
 class Way(NamedTuple):
@@ -62,6 +63,7 @@ def plan(
             assets=job.labels,
             clauses=job.clauses,
             rerun_policy=job.rerun_policy,
+            deadlines=job.deadlines,
         )
         for route in job.routes:
             way = Way(ref, route)
@@ -92,27 +94,39 @@ class Mapped(NamedTuple):
     carried: int | None
 
 
-def map_event(event: AcceptedEvent, plan: Plan, position: str) -> tuple[list[Mapped], list[AuditEntry]]:
+def map_event(
+    event: AcceptedEvent, plan: Plan, position: str, service: str = "mapper"
+) -> tuple[list[Mapped], list[AuditEntry]]:
     """Every contribution of an event, in an order that depends on nothing else, and what could not be mapped."""
     mapped: list[Mapped] = []
     audit: list[AuditEntry] = []
     member = MemberEvent(
-        event.partition_key, event.id, event.source, event.at, event.partition_date, event.extra, event.asset
+        event.partition_key,
+        event.id,
+        event.source,
+        event.at,
+        event.partition_date,
+        event.extra,
+        event.asset,
+        event.team,
+        event.aliases,
     )
     for job, route in plan.ways(event):
         if plan.multi_team:
             known = plan.assets.get(event.asset)
             refused = route.refusal(event.team, known.access_control if known else None)
             if refused is not None:
-                audit.append(_entry(refused, event, route, position))
+                audit.append(_entry(refused, event, route, position, service))
                 continue
         taken = route.take(event.partition_key, event.partition_date)
-        audit += (_entry(note, event, route, position) for note in taken.notes)
+        audit += (_entry(note, event, route, position, service) for note in taken.notes)
         mapped += (Mapped(job, member, route.index, target, taken.carried) for target in taken.targets)
     return mapped, audit
 
 
-def batch(source: str, entries: Iterable[tuple[int, int, Mapped]]) -> ContributionBatch:
+def batch(
+    source: str, entries: Iterable[tuple[int, int, Mapped]], *, is_remapped: bool = False
+) -> ContributionBatch:
     """A record of `contributions` from (offset, ordinal, contribution), with jobs and events written once."""
     jobs: dict[JobRef, int] = {}
     events: dict[int, int] = {}
@@ -137,20 +151,26 @@ def batch(source: str, entries: Iterable[tuple[int, int, Mapped]]) -> Contributi
                 each.target.decoded,
                 each.carried,
                 bool(each.target.problem),
+                each.target.ends,
             )
         )
     # Built from our own values, so there is nothing to validate; readers do.
     return ContributionBatch.model_construct(
-        v=1, source=source, jobs=tuple(jobs), events=tuple(members), entries=tuple(contributions)
+        v=1,
+        source=source,
+        is_remapped=is_remapped,
+        jobs=tuple(jobs),
+        events=tuple(members),
+        entries=tuple(contributions),
     )
 
 
-def _entry(note: Note, event: AcceptedEvent, route: Route, position: str) -> AuditEntry:
+def _entry(note: Note, event: AcceptedEvent, route: Route, position: str, service: str) -> AuditEntry:
     details: dict[str, Any] | None = dict(note.details) or None
     return AuditEntry(
         id=audit_id(note.kind, position, event.source, event.id, route.job.id, route.index),
         kind=note.kind,
-        service=SERVICE,
+        service=service,
         at=event.at,
         message=note.reason,
         job=route.job.id,

@@ -1,0 +1,130 @@
+"""What waited under an older definition of its job, mapped again under the one that changed it (rule R6)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.contracts.accepted import AcceptedEvent
+from tidegate.contracts.audit import AuditEntry, audit_id
+from tidegate.contracts.contributions import JobRef
+from tidegate.contracts.topics import CONTRIBUTIONS
+from tidegate.core.audit import AuditKind
+from tidegate.runtime.definitions_view import DefinedJob
+from tidegate.runtime.mapping import Mapped, Plan, map_event
+from tidegate_rollup.decide import SERVICE, Pending, StoredEvent, events_in, stored_event
+
+_MEMBERS_BITS: Final = 19
+_ROUNDS_BITS: Final = 20
+"""Coordinates are made of what caused a change: its offset, and as ordinal its own ordinal (at most 14 bits, since a
+record has half a MiB), the number of the round and that of the contribution: 53 bits, which Lua's numbers hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Events of one round, or one event that came late, with the definition that they are mapped by."""
+
+    job: JobRef
+    """As they were mapped first."""
+    key: str
+    revision: int
+    at: int
+    """Time of the record that changed the job, or that brought the event."""
+    offset: int
+    first_ordinal: int
+    events: Sequence[tuple[str, StoredEvent]]
+    """(name of the asset, event), oldest first; an event that filled several places is here once."""
+
+
+def waiting(each: Pending, fields: Sequence[str]) -> Waiting | None:
+    """What an item of the outbox holds; `fields` are the fields and values in turn of the round that it names.
+
+    None where the round is gone, since all that was in it is on the log again.
+    """
+    offset, ordinal, _, number = each.place
+    if each.moved_round is None:
+        job, key = JobRef(*each.payload["job"]), each.payload["key"]
+        events = [(each.payload["asset"], 0, stored_event(each.payload["event"]))]
+    else:
+        refs = [value for name, value in zip(fields[::2], fields[1::2], strict=True) if name == "job"]
+        if not refs:
+            return None
+        job, key = JobRef(*json.loads(refs[0])), each.moved_round.split("/", 2)[2]
+        events = events_in(fields)
+    oldest_first = sorted(events, key=lambda one: (one[2].at, one[0], one[1], one[2].key or ""))
+    named = {
+        (event.source, event.id): (event.asset or job.assets[asset], event)
+        for asset, _, event in oldest_first
+    }
+    return Waiting(
+        job,
+        key,
+        each.payload["revision"],
+        each.payload["at"],
+        offset,
+        ((ordinal << _ROUNDS_BITS) + number) << _MEMBERS_BITS,
+        tuple(named.values()),
+    )
+
+
+def map_again(
+    found: Waiting, defined: DefinedJob | None, plan: Plan, partition: int
+) -> tuple[list[tuple[int, int, Mapped]], list[AuditEntry]]:
+    """The contributions with their coordinates, and an entry for every event that counts nowhere any more.
+
+    `defined` is the job by the revision that changed it, None where that deleted it, and `plan` its ways.
+    """
+    mapped: list[Mapped] = []
+    audit: list[AuditEntry] = []
+    position = f"{CONTRIBUTIONS}/{partition}@{found.offset}"
+    is_same = defined is not None and defined.incarnation == found.job.incarnation
+    for number, (asset, stored) in enumerate(found.events):
+        event = AcceptedEvent(
+            offset=found.offset,
+            definitions=found.revision + 1,
+            at=stored.at,
+            source=stored.source,
+            id=stored.id,
+            asset=asset,
+            partition_key=stored.key,
+            partition_date=stored.date,
+            extra=stored.extra,
+            team=stored.team,
+            aliases=tuple(stored.aliases or ()),
+        )
+        taken, notes = map_event(event, plan, position, SERVICE) if is_same else ([], [])
+        mapped += taken
+        if not taken:
+            reasons = [note.message for note in notes] if is_same else ["the job was deleted"]
+            audit.append(_closed(found, event, number, position, reasons))
+    coordinates = enumerate(mapped, found.first_ordinal)
+    return [(found.offset, ordinal, each) for ordinal, each in coordinates], audit
+
+
+def _closed(
+    found: Waiting, event: AcceptedEvent, number: int, position: str, reasons: Sequence[str]
+) -> AuditEntry:
+    why = "; ".join(reasons) or f"the job no longer waits for asset {event.asset!r}"
+    return AuditEntry(
+        id=audit_id(AuditKind.ROUND_CLOSED, position, found.first_ordinal, found.job.id, number),
+        kind=AuditKind.ROUND_CLOSED,
+        service=SERVICE,
+        at=found.at,
+        message=f"event {event.id!r} waited under an older definition of the job and counts nowhere now: {why}",
+        job=found.job.id,
+        asset=event.asset,
+        partition_key=found.key or None,
+        event_id=event.id,
+        event_source=event.source,
+        position=position,
+        details={"event_key": event.partition_key, "revision": found.revision},
+    )
+
+
+def sendable(outbox: Sequence[Pending], rounds: int) -> Iterator[Pending]:
+    """The first of `outbox`, up to so many whole rounds to map again, which may be large."""
+    for each in outbox:
+        rounds -= each.moved_round is not None
+        if rounds < 0:
+            return
+        yield each

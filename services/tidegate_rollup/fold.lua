@@ -1,0 +1,99 @@
+-- The batch itself, part by part, and what is written at its end. Follows controls.lua.
+
+-- Contributions of an older revision are mapped again.
+local function map_again(revision)
+  local repeats = 0
+  for _, entry in ipairs(entries) do
+    local source, high, high_ordinal, offset, ordinal, at, asset = unpack(entry)
+    if has_repeats[source] and not is_above(high, high_ordinal, highs[source]) then
+      repeats = repeats + 1
+    elseif offset >= committed then
+      local rest = string.format('"asset":%d,"revision":%d}', asset, revision)
+      send(offset .. '.' .. ordinal .. '.2.0', entry[13], at, rest)
+    end
+  end
+  return repeats
+end
+
+-- Contributions of the revision that holds are members of their round.
+local function take()
+  local repeats = 0
+  round, writes, changed, deadlines = KEYS[rounds_from + number], {}, {}, {}
+  mark = mark_of[number] or read_mark()
+  values = call('HMGET', round, unpack(fields))
+  exists = values[1]
+  for n = 1, #entries do
+    local source, high, high_ordinal,  -- coordinates on the source
+      offset, ordinal, at,             -- place on the input log, time of the record
+      asset, count, place,             -- the places of the asset's count and of the member among the fields
+      needed, need,                    -- how many members are enough, -1 for more than there are; "size needed"
+      date, event, key_end,            -- the date of the key or false; the event and where its key ends
+      due, what = unpack(entries[n])   -- the deadline that it brings to its round, if any, and what happens then
+    if has_repeats[source] and not is_above(high, high_ordinal, highs[source]) then
+      repeats = repeats + 1
+    elseif mark and is_past(offset, ordinal, at, asset, place, date, event, key_end) then
+      -- the round stays as it is
+    elseif values[place] then
+      replace_or_keep(offset, ordinal, at, asset, place, date, event, key_end)
+    else
+      local arrived, written = (values[count] or 0) + 1, #writes
+      values[place], values[count], values[count + 1], changed[asset] = event, arrived, need, changed[asset] or date
+      writes[written + 1], writes[written + 2] = fields[place], event
+      if not values[1] then values[1] = offset .. '.' .. ordinal .. '.' .. at end
+      if due then bring_deadline(due, what) end
+      if arrived >= needed and (needed < 0 or job.alone[asset] or is_satisfied()) then
+        fire(offset, ordinal, at, event, asset, needed, arrived, need)
+      end
+    end
+  end
+  if #writes > 0 then flush() end
+  return repeats
+end
+
+local repeats, read = batch.repeats, batch.repeats
+for _, part in ipairs(batch.parts) do
+  if part[1] == 0 then
+    change(unpack(part, 2))
+  elseif part[1] == -1 then
+    control(unpack(part, 2))
+  else
+    number, name, key_json, job_number, fields, entries, remapped = unpack(part)
+    job, read = jobs[job_number], read + #entries
+    local first = entries[1]
+    change(job.id, job.revision, first[4], first[5], first[6])
+    local revision = revision_of[job.id]
+    repeats = repeats + (job.revision < revision and map_again(revision) or take())
+  end
+end
+
+in_slices('HSET', marks, new_marks)
+for round_name, text in pairs(kept_of) do
+  call('HSET', kept, round_name, text)
+end
+in_slices('ZADD', expiry, new_expiry)
+in_slices('ZADD', seen, new_seen)
+in_slices('HSET', outbox, reply, 3)
+
+for n, source in ipairs(batch.sources) do
+  local source_name, _, _, offset, ordinal = unpack(source)
+  if is_above(offset, ordinal, highs[n]) then
+    call('HSET', log, 'high:' .. source_name, string.format('%d.%d', offset, ordinal))
+  end
+end
+if upto ~= believed then  -- a call that moves nothing need not know the time of the record before
+  call('HSET', log, 'next:' .. partition, upto, 'at:' .. partition, last_at)
+end
+
+-- What expired by the time of the records: a bounded share of it in every call, more than a call adds.
+local gone = tonumber(last_at) - horizon
+if gone > 0 then
+  local before, share = '(' .. string.format('%d', gone), SLICE + 2 * read
+  local rounds = call('ZRANGEBYSCORE', expiry, '-inf', before, 'LIMIT', 0, share)
+  in_slices('HDEL', marks, rounds)
+  in_slices('HDEL', kept, rounds)
+  in_slices('ZREM', expiry, rounds)
+  in_slices('ZREM', seen, call('ZRANGEBYSCORE', seen, '-inf', before, 'LIMIT', 0, share))
+end
+
+reply[2] = repeats
+return reply

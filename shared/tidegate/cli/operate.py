@@ -1,0 +1,84 @@
+"""`tidegate fire`, `discard` and `withdraw`: what a person does to a round that is still filling."""
+
+import asyncio
+import getpass
+from typing import Annotated, Literal
+
+import typer
+
+from tidegate.cli.options import (
+    DEFAULT_KAFKA,
+    DEFAULT_NAMESPACE,
+    DEFAULT_REDIS,
+    KafkaOption,
+    NamespaceOption,
+    RedisOption,
+)
+from tidegate.runtime.operating import Acted, act
+from tidegate.runtime.redis import connect_redis
+
+JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
+KeyArgument = Annotated[
+    str, typer.Argument(help="Key of the round, as `tidegate pending` shows it; - for a job without keys.")
+]
+ByOption = Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")]
+
+
+def fire(
+    job: JobArgument,
+    key: KeyArgument,
+    by: ByOption = "",
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    redis: RedisOption = DEFAULT_REDIS,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """Start the run of JOB and KEY now, with what is there."""
+    _act("fire", job, key, by, kafka, redis, namespace)
+
+
+def discard(
+    job: JobArgument,
+    key: KeyArgument,
+    by: ByOption = "",
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    redis: RedisOption = DEFAULT_REDIS,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """Forget what has arrived for JOB and KEY; later events begin a round of their own."""
+    _act("discard", job, key, by, kafka, redis, namespace)
+
+
+def withdraw(
+    job: JobArgument,
+    key: KeyArgument,
+    event_id: Annotated[str, typer.Argument(help="Id of the event to withdraw.")],
+    by: ByOption = "",
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    redis: RedisOption = DEFAULT_REDIS,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """Take one event out of the open round of JOB and KEY; a new event of its member counts again."""
+    _act("withdraw", job, key, by, kafka, redis, namespace, event_id)
+
+
+def _act(
+    kind: Literal["fire", "discard", "withdraw"],
+    job: str,
+    key: str,
+    by: str,
+    kafka: str,
+    redis_url: str,
+    namespace: str,
+    event_id: str | None = None,
+) -> None:
+    async def acted() -> Acted:
+        async with connect_redis(redis_url) as redis:
+            return await act(
+                *(kafka, redis, namespace, kind, job, None if key == "-" else key),
+                by=by or getpass.getuser(),
+                event_id=event_id,
+            )
+
+    done = asyncio.run(acted())
+    state = "done" if done.is_folded else "written, and waiting for the rollup"
+    typer.echo(f"{kind} {job} {key}: {state}; the audit log tells what came of it, at {done.position}")

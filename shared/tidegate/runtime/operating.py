@@ -1,0 +1,93 @@
+"""What people do to open rounds: a record on `contributions` that the rollup folds like any other (rule R4)."""
+
+import asyncio
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Final, Literal
+
+from redis.asyncio import Redis
+
+from tidegate.contracts.contributions import OperatorAction
+from tidegate.contracts.outgoing import Outgoing
+from tidegate.contracts.placement import contributions_partition, shard_of
+from tidegate.contracts.redis_keys import round_key, round_name, shard_prefix
+from tidegate.contracts.topics import CONTRIBUTIONS
+from tidegate.core.errors import DefinitionError, TidegateError
+from tidegate.definitions.routes import UNPARTITIONED
+from tidegate.runtime.definitions_view import definitions_view
+from tidegate.runtime.producer import acknowledged_producer, send_all
+
+_POLL_S: Final = 0.05
+
+
+class NoSuchRoundError(TidegateError, LookupError):
+    """The job has no open round of that key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """An action that is on the log."""
+
+    position: str
+    """`contributions/<partition>@<offset>`, as its audit entries name it."""
+    is_folded: bool
+    """Whether the rollup has taken it in; the audit log says what came of it."""
+
+
+async def act(
+    bootstrap: str,
+    redis: Redis,
+    namespace: str,
+    kind: Literal["fire", "discard", "withdraw"],
+    job: str,
+    key: str | None,
+    *,
+    by: str,
+    event_id: str | None = None,
+    wait_s: float = 10.0,
+) -> Acted:
+    """Have the rollup fire or discard the open round of (job, key), or withdraw the event `event_id` from it.
+
+    It means the round that is open now: where another one is by the time that the record is read, nothing happens but
+    an audit entry. Waits up to `wait_s` seconds for the rollup. Raises DefinitionError for a job that is not defined,
+    and NoSuchRoundError.
+    """
+    async with definitions_view(bootstrap) as view:
+        defined, installation = view.job(job), view.installation
+        known = ", ".join(map(repr, view.jobs())) or "none"
+    assert installation is not None
+    if defined is None:
+        raise DefinitionError(f"job {job!r} is not defined (defined: {known})")
+    downstream = UNPARTITIONED if key is None else key
+    shard = shard_of(job, downstream, installation.shards)
+    partition = contributions_partition(shard, installation.partitions)
+    name = round_name(job, defined.incarnation, downstream)
+    opened = await redis.hget(round_key(namespace, shard, name), "opened")
+    if opened is None:
+        of_key = "no open round" if key is None else f"no open round of key {key!r}"
+        raise NoSuchRoundError(f"job {job!r} has {of_key}: `tidegate pending {job}` lists those that it has")
+    action = OperatorAction(
+        kind=kind,
+        id=token_hex(8),
+        by=by,
+        job=job,
+        incarnation=defined.incarnation,
+        key=downstream,
+        opened=str(opened).rpartition(".")[0],
+        event_id=event_id,
+    )
+    async with acknowledged_producer(bootstrap, "tidegate-operator") as producer:
+        (sent,) = await send_all(producer, [Outgoing(CONTRIBUTIONS, partition, None, action.to_bytes())])
+    log = f"{shard_prefix(namespace, shard)}log"
+    is_folded = await _is_folded(redis, log, partition, sent.offset, wait_s)
+    return Acted(f"{CONTRIBUTIONS}/{partition}@{sent.offset}", is_folded)
+
+
+async def _is_folded(redis: Redis, log: str, partition: int, offset: int, wait_s: float) -> bool:
+    try:
+        async with asyncio.timeout(wait_s):
+            while int(await redis.hget(log, f"next:{partition}") or 0) <= offset:
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        return False
+    return True
