@@ -155,6 +155,7 @@ class PartitionOwner:
         }
         # Before anything is folded, so that state without a committed offset always means that one was lost (R3).
         if fresh and not await self.consumer.commit(fresh):
+            self._outbox = {}  # of partitions that are not ours, and without a position
             self.consumer.restart()
             return {}
         known_now = {**fresh, **committed, **passed}
@@ -247,8 +248,8 @@ class PartitionOwner:
 
     async def _move_idle_shards(self) -> None:
         """Move shards without records to the position: a lost or rolled back one shows itself by it."""
-        for tp in self.consumer.started:
-            position = self.consumer.position(tp)
+        # Partitions may come and go while a call is on its way.
+        for tp, position in [(tp, self.consumer.position(tp)) for tp in self.consumer.started]:
             idle: list[tuple[int, int | None, Sequence[Entry]]] = [
                 (shard, believed, ())
                 for shard in self._shards(tp)

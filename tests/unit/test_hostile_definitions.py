@@ -165,6 +165,15 @@ def test_a_time_that_cannot_be_read_is_quoted(data: Any, error: type[Exception],
         from_plain(data)
 
 
+def test_a_field_that_would_hide_the_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StartOfDayMapper, "serialize", lambda self: {"type": "IdentityMapper"})
+    with pytest.raises(DefinitionError, match="StartOfDayMapper has a field 'type'"):
+        plain(StartOfDayMapper())
+    monkeypatch.setattr(StartOfDayMapper, "serialize", lambda self: None)
+    with pytest.raises(DefinitionTypeError, match=r"serialize must give a dict, not None"):
+        plain(StartOfDayMapper())
+
+
 @pytest.mark.parametrize("kind", ["list", "object", "AssetAll", "ChainMapper"])
 def test_what_is_nested_too_deeply_is_refused(kind: str) -> None:
     data: Any = []

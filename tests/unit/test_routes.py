@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from tidegate.core.mappers import (
     StartOfMonthMapper,
     StartOfWeekMapper,
 )
-from tidegate.core.policies import MinimumCount
+from tidegate.core.policies import MinimumCount, WaitPolicy
 from tidegate.core.timetables import (
     AssetOrTimeSchedule,
     AssetTriggeredTimetable,
@@ -64,6 +64,58 @@ def only_note(taken: Taken) -> Note:
 
 
 # Ways of naming
+
+
+class Silent(IdentityMapper):
+    def to_downstream(self, key: str) -> list[str]:  # type: ignore[override]
+        return []
+
+
+def test_a_key_that_gives_no_key_is_audited() -> None:
+    schedule = PartitionedAssetTimetable(Asset("a"), default_partition_mapper=Silent())
+    (route,) = JobRoutes(Job("j", schedule)).routes
+    reason = "Silent gives no downstream key for partition key 'k'"
+    assert route.take("k", None) == Taken(notes=(Note(AuditKind.MAPPING_FAILED, reason),))
+    assert route.take("k", to_us(datetime(2026, 3, 10, tzinfo=UTC))).notes[0].reason == reason
+
+
+class BeforeTheCalendar(IdentityMapper):
+    def to_partition_date(self, downstream_key: str) -> datetime:
+        return datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))
+
+
+def test_a_date_that_no_message_can_carry_costs_the_date() -> None:
+    schedule = PartitionedAssetTimetable(Asset("a"), default_partition_mapper=BeforeTheCalendar())
+    (route,) = JobRoutes(Job("j", schedule)).routes
+    taken = route.take("k", None)
+    assert [(target.decoded, bool(target.problem)) for target in taken.targets] == [(None, True)]
+    assert [note.kind for note in taken.notes] == [AuditKind.PARTITION_DATE_FAILED]
+
+
+class Asking(WaitPolicy):
+    """Asks for a number that no window has."""
+
+    wanted: Any = 1
+
+    def is_satisfied(self, matched: int, expected: int) -> bool:
+        return True
+
+    def needed(self, expected: int) -> int:
+        return self.wanted  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("wanted", "needed"), [(-3, 1), (0, 1), (2, 2), (99, 3), (1.5, None), (None, None)])
+def test_what_a_policy_asks_for_lies_between_one_and_more_than_there_are(
+    monkeypatch: pytest.MonkeyPatch, wanted: Any, needed: int | None
+) -> None:
+    rollup = RollupMapper(FixedKeyMapper("all"), SegmentWindow(["us", "eu"]), Asking())
+    monkeypatch.setattr(Asking, "wanted", wanted)
+    (route,) = JobRoutes(Job("j", PartitionedAssetTimetable(Asset("a"), rollup))).routes
+    taken = route.take("us", None)
+    if needed is None:
+        assert "Asking.needed(2) must be a whole number" in taken.notes[0].reason
+    else:
+        assert [target.placement.needed for target in taken.targets] == [needed]
 
 
 class Babbling(IdentityMapper):

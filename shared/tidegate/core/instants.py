@@ -26,5 +26,10 @@ def from_us(us: int) -> datetime:
 
 
 def to_us(at: datetime) -> int:
-    """Microseconds since 1970 of an aware instant; nothing is lost, since partition dates are compared."""
-    return (at - _EPOCH) // _MICROSECOND
+    """Microseconds since 1970 of an aware instant; nothing is lost, since partition dates are compared.
+
+    Raises OverflowError for one that lies outside the years 1 to 9999 in UTC, which could not be read again.
+    """
+    us = (at - _EPOCH) // _MICROSECOND
+    from_us(us)
+    return us

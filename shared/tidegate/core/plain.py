@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
     """`value` as JSON-ready data."""
     kind: Any = getattr(value, "plain_type", type(value))
     if (name := getattr(kind, "type_name", None)) and type_registry.get(name) is kind:
-        return {"type": name, **value.serialize()}
+        return {"type": name, **_serialized(value)}
     if isinstance(value, Plain):
         raise DefinitionError(f"{type(value).__name__} is not registered: plain data cannot name it")
     if isinstance(value, Enum):
@@ -107,6 +107,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     return value
+
+
+def _serialized(value: Any) -> dict[str, Any]:
+    data = value.serialize()
+    if not isinstance(data, dict):
+        raise DefinitionTypeError(f"{type(value).__name__}.serialize must give a dict, not {data!r:.200}")
+    if "type" in data:
+        raise DefinitionError(
+            f"{type(value).__name__} has a field 'type', which plain data has for the type's own name: rename it"
+        )
+    return data
 
 
 def from_plain(data: Any) -> Any:

@@ -108,6 +108,9 @@ class Route:
             return _refused(AuditKind.MAPPING_FAILED, _text_of(error))
         except Exception as error:  # a mapper of the user's: whatever it raises concerns only this job
             return _refused(AuditKind.MAPPING_FAILED, _raised(self.mapper, "placements", error))
+        if not taken.targets:
+            reason = f"{type(self.mapper).__name__} gives no downstream key for partition key {key!r}"
+            return _refused(AuditKind.MAPPING_FAILED, reason)
         self._size += 1 + len(taken.targets)
         if self._size > _REMEMBERED:
             self._known.clear()

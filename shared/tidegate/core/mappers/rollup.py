@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from tidegate.core.errors import DefinitionError, InvalidPartitionKeyError
+from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
 from tidegate.core.mappers.base import MAX_DOWNSTREAM_KEYS, PartitionMapper, Placement, expect_part
 from tidegate.core.mappers.decoding import expect_decodable
 from tidegate.core.mappers.membership import CalendarMembership, CustomMembership, Membership, TextMembership
@@ -80,7 +80,16 @@ class RollupMapper(PartitionMapper):
         """
         found = self._membership.places(key)
         self.capped(tuple(place.key for place in found))
-        return tuple(Placement(*place, self.wait_policy.needed(place.size)) for place in found)
+        return tuple(Placement(*place, self._needed(place.size)) for place in found)
+
+    def _needed(self, size: int) -> int:
+        """What the wait policy asks for, from 1 to size + 1, also where a policy of the user's says more or less."""
+        needed = self.wait_policy.needed(size)
+        if isinstance(needed, bool) or not isinstance(needed, int):
+            raise DefinitionTypeError(
+                f"{type(self.wait_policy).__name__}.needed({size}) must be a whole number, not {needed!r:.200}"
+            )
+        return min(max(1, needed), size + 1)
 
     def to_upstream(self, downstream_key: str) -> tuple[str, ...]:
         """The key of every member of a downstream key, in order; raises InvalidPartitionKeyError.

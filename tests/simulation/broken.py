@@ -1,0 +1,273 @@
+"""Switches, each of which breaks one rule of the protocol in the services, and seeds whose schedules then go wrong.
+
+A schedule that goes wrong only with the switch shows that the rule is needed and that the simulation would notice its
+loss. R4 (deadlines and operator records name their round) and R6 (definition changes) belong between R3 and R5, and R5
+and R7, once the services have them.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+from unittest.mock import patch
+
+import tidegate_dispatcher.decide
+import tidegate_dispatcher.main
+import tidegate_dispatcher.partition
+import tidegate_ingest.main
+import tidegate_mapper.main
+import tidegate_rollup.decide
+import tidegate_rollup.owner
+import tidegate_rollup.store
+from tests.simulation.redis import Command, Server
+from tests.simulation.scheduling import Loop
+from tests.simulation.world import Focus
+from tidegate.core.audit import AuditKind
+from tidegate.runtime import starting
+from tidegate.runtime.positions import Highs
+from tidegate.runtime.producer import send_all
+from tidegate.runtime.transactions import PartitionTransactions
+from tidegate_dispatcher.partition import DispatcherPartition
+from tidegate_ingest.store import SeenEvents
+from tidegate_mapper.main import Mapper
+from tidegate_rollup.owner import PartitionOwner
+from tidegate_rollup.store import Refused, RoundStore
+
+Breaking = Callable[[Callable[[], Loop]], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A rule, how it is broken, and a seed from which on the first schedule that goes wrong is near."""
+
+    says: str
+    seed: int
+    breaking: Breaking
+    focus: Focus | None
+    """The faults that it takes, where others would only delay the find."""
+
+
+SWITCHES: Final[dict[str, Switch]] = {}
+
+
+def breaks(
+    name: str, seed: int, targets: Sequence[str] = (), faults: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what breaks the rule `name`: a function that gives a context, or runs as one."""
+
+    def register(breaking: Callable[..., Any]) -> Callable[..., Any]:
+        says = (breaking.__doc__ or "").strip()
+        SWITCHES[name] = Switch(says, seed, breaking, Focus(targets, faults) if faults else None)
+        return breaking
+
+    return register
+
+
+def _script(old: str, new: str) -> AbstractContextManager[Any]:
+    """The rollup's script with every `old` replaced."""
+    text = tidegate_rollup.store._SCRIPT
+    assert old in text, f"the rollup's script no longer holds {old!r}: mend this switch"
+    return patch.object(tidegate_rollup.store, "_SCRIPT", text.replace(old, new))
+
+
+# Everywhere
+
+
+@breaks("E1", seed=12)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """The mapper and the dispatcher take repeats for new records."""
+    return patch.object(Highs, "is_new", lambda *_: True)
+
+
+@breaks("E1.rollup", seed=6)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """The rollup takes repeats for new contributions."""
+    return _script("has_repeats[n] = not is_above(offset, ordinal, highs[n])", "has_repeats[n] = false")
+
+
+@breaks("E2", seed=6)
+@contextmanager
+def _(_: Callable[[], Loop]) -> Iterator[None]:
+    """A place that the log no longer holds is passed over, as with auto_offset_reset=earliest."""
+
+    def decide_start(wanted: int | None, beginning: int, end: int) -> int:
+        return min(max(beginning if wanted is None else wanted, beginning), end)
+
+    with ExitStack() as stack:
+        for module in (starting, tidegate_rollup.owner):
+            stack.enter_context(patch.object(module, "decide_start", decide_start))
+        yield
+
+
+# ingest and mapper
+
+
+@breaks("I1", seed=39)
+@contextmanager
+def _(_: Callable[[], Loop]) -> Iterator[None]:
+    """Offsets move without waiting for the outputs."""
+    tasks = set()
+
+    async def send_at_some_time(producer: Any, records: Sequence[Any]) -> None:
+        tasks.add(asyncio.ensure_future(send_all(producer, records)))
+
+    with ExitStack() as stack:
+        for module in (tidegate_ingest.main, tidegate_mapper.main):
+            stack.enter_context(patch.object(module, "send_all", send_at_some_time))
+        yield
+
+
+@breaks("I2", seed=25)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Marks of events do not say which record brought them."""
+    remember = SeenEvents.remember
+
+    async def remember_only_that(self: SeenEvents, marks: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+        return await remember(self, [(identity, "somewhere@0") for identity, _ in marks])
+
+    return patch.object(SeenEvents, "remember", remember_only_that)
+
+
+@breaks("I3", seed=3)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """The mapper maps by the newest definitions that it has read."""
+    make_plan = Mapper._plan
+    return patch.object(Mapper, "_plan", lambda self, _: make_plan(self, self._view.next_offset))
+
+
+# rollup
+
+
+@breaks("R1", seed=1)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """A batch is folded wherever the shard stands."""
+    return _script("(next_offset or '') ~= believed", "false")
+
+
+@breaks("R1.outbox", seed=10, targets=("rollup",), faults=("kill", "depose"))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """The answer where a shard stands comes without its outbox."""
+    read = tidegate_rollup.store._reply
+
+    def reply_without_outbox(reply: list[Any]) -> Any:
+        made = read(reply)
+        return made._replace(outbox=[]) if isinstance(made, Refused) else made
+
+    return patch.object(tidegate_rollup.store, "_reply", reply_without_outbox)
+
+
+@breaks("R2", seed=2)
+@contextmanager
+def _(_: Callable[[], Loop]) -> Iterator[None]:
+    """A shard that was lost is taken for one that had nothing to do."""
+    peek, apply = RoundStore.peek, RoundStore.apply
+    lost: dict[tuple[RoundStore, int], int] = {}
+
+    async def peek_hopefully(self: RoundStore, partition: int, shards: Iterable[int]) -> dict[int, Refused]:
+        replies = await peek(self, partition, shards)
+        known = [reply.next_offset for reply in replies.values() if reply.next_offset is not None]
+        for shard, reply in replies.items():
+            if known and reply.next_offset is None:
+                lost[self, shard] = min(known)
+                replies[shard] = reply._replace(next_offset=min(known))
+        return replies
+
+    async def apply_hopefully(
+        self: RoundStore, partition: int, committed: int, upto: int, at: int, batches: Iterable[Any]
+    ) -> Any:
+        taken = [
+            (shard, None if lost.pop((self, shard), -1) == believed else believed, entries)
+            for shard, believed, entries in batches
+        ]
+        return await apply(self, partition, committed, upto, at, taken)
+
+    with (
+        patch.object(RoundStore, "peek", peek_hopefully),
+        patch.object(RoundStore, "apply", apply_hopefully),
+    ):
+        yield
+
+
+@breaks("R3", seed=13, targets=("rollup",), faults=("kill", "lose", "roll_back", "save"))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """The group's offset moves before what fired is sent."""
+    send, commit = PartitionOwner._send, PartitionOwner.commit
+
+    async def commit_and_send(self: PartitionOwner, audit: list[Any]) -> None:
+        whole, self._outbox = self._outbox, {}
+        try:
+            await commit(self)
+        finally:
+            self._outbox = whole
+        await send(self, audit)
+
+    return patch.object(PartitionOwner, "_send", commit_and_send)
+
+
+@breaks("R5", seed=1, targets=("rollup",), faults=("lose", "freeze", "later"))
+@contextmanager
+def _(loop: Callable[[], Loop]) -> Iterator[None]:
+    """Marks expire by the clock of the moment in which a record is folded."""
+    run = Server.run
+
+    def run_with_clock(self: Server, commands: Sequence[Command]) -> list[Any]:
+        return run(self, [("SET", "clock", int(loop().now * 1000)), *commands])[1:]
+
+    clock = "tonumber(redis.call('GET', 'clock'))"
+    with patch.object(Server, "run", run_with_clock), _script("at - horizon", f"{clock} - horizon"):
+        yield
+
+
+@breaks("R7", seed=43)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Run ids are numbers, another one each time that a request is written."""
+    numbers = count()
+    return patch.object(tidegate_rollup.decide, "run_id", lambda *_: f"{next(numbers):032x}")
+
+
+# dispatcher
+
+
+@breaks("T2", seed=50, targets=("dispatcher",), faults=("depose", "spawn"))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Transactional ids belong to the process instead of the partition, so that nobody is fenced."""
+    begin, numbers = PartitionTransactions.__init__, count()
+
+    def begin_alone(self: PartitionTransactions, bootstrap: str, partition_id: str, ids: int = 2) -> None:
+        begin(self, bootstrap, f"{partition_id}-{next(numbers)}", ids)
+
+    return patch.object(PartitionTransactions, "__init__", begin_alone)
+
+
+@breaks("T3", seed=13)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """What Redis holds is believed, wherever it stands."""
+
+    async def read(self: DispatcherPartition, run_ids: Sequence[str]) -> Any:
+        return await self._store.read(run_ids)
+
+    return patch.object(DispatcherPartition, "_read", read)
+
+
+@breaks("T7", seed=1, targets=("rollup",), faults=("freeze", "later"))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Run ids are forgotten after the horizon, whether or not the rollup may ask for them again."""
+
+    def forgettable(runs: Collection[Any], horizon_ms: int, now: int, _: Mapping[str, int]) -> list[str]:
+        return [run.run_id for run in runs if run.sent_at < now - horizon_ms]
+
+    return patch.object(tidegate_dispatcher.main, "forgettable", forgettable)
+
+
+@breaks("T7.audit", seed=1, targets=("rollup",), faults=("later",))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """A run that is asked for again from another place is dropped without a word."""
+
+    def decide(*arguments: Any) -> Any:
+        decisions = tidegate_dispatcher.decide.decide(*arguments)
+        decisions.audit = [each for each in decisions.audit if each.kind is not AuditKind.RUN_ID_MISMATCH]
+        return decisions
+
+    return patch.object(tidegate_dispatcher.partition, "decide", decide)

@@ -1,0 +1,126 @@
+"""Redis at the end of a schedule, held against fresh folds of the logs that it was made from."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiokafka import TopicPartition
+
+from tests.simulation.kafka import Kafka
+from tests.simulation.redis import Client, Server
+from tests.simulation.scheduling import Calls, Process
+from tidegate.contracts.contributions import ContributionBatch
+from tidegate.contracts.placement import shards_of_partition
+from tidegate.contracts.redis_keys import shard_prefix
+from tidegate_rollup.decide import Entry, by_shard, entries_of
+from tidegate_rollup.store import RoundStore
+
+FRESH: Final = "fresh"
+Dump = dict[str, Any]
+
+
+class States:
+    """Compares what the services left in Redis."""
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        calls: Calls,
+        server: Server,
+        client: Client,
+        namespace: str,
+        horizon_ms: int,
+        shards: int,
+    ) -> None:
+        self._kafka, self._calls, self._server, self._client = kafka, calls, server, client
+        self._namespace, self._horizon_ms, self._shards = namespace, horizon_ms, shards
+
+    def judge(self) -> list[str]:
+        """Every difference."""
+        fresh = Process(self._calls, "fresh", 0, self._fold_all)
+        self._calls.loop.settle()
+        while waiting := self._calls.open():
+            mine = [call for call in waiting if call.process is fresh]
+            if not mine:
+                break
+            self._calls.answer(mine[0])
+        fresh.task.result()
+        problems: list[str] = []
+        for partition in range(self._kafka.partitions):
+            for shard in self._fed_by(partition):
+                problems += self._compare_shard(partition, shard)
+            problems += self._compare_runs(partition)
+        return problems
+
+    def _fed_by(self, partition: int) -> Sequence[int]:
+        return shards_of_partition(partition, self._kafka.partitions, self._shards)
+
+    async def _fold_all(self) -> None:
+        store = RoundStore(self._client, FRESH, self._horizon_ms)
+        for partition in range(self._kafka.partitions):
+            log, ours = self._kafka.log("contributions", partition), self._fed_by(partition)
+            entries: list[Entry] = []
+            for record in log.records(is_whole=True):
+                batch = ContributionBatch.from_bytes(record.value)
+                entries += entries_of(record.offset, record.timestamp, batch, ours, self._shards)
+            if log.end:
+                found = by_shard(entries)
+                at = log.records(is_whole=True)[-1].timestamp
+                batches = [(shard, None, found.get(shard, [])) for shard in ours]
+                await store.apply(partition, log.end, log.end, at, batches)
+
+    def _compare_shard(self, partition: int, shard: int) -> list[str]:
+        log = self._kafka.log("contributions", partition)
+        if not log.end:
+            return []
+        since = log.records(is_whole=True)[-1].timestamp - self._horizon_ms
+        there = _lasting(self._server.dump(shard_prefix(self._namespace, shard)), since)
+        self._leave_out_acknowledged(there, partition)
+        fresh = _lasting(self._server.dump(shard_prefix(FRESH, shard)), since)
+        return [
+            f"shard {shard}: {name} is {there.get(name)}, a fresh fold gives {fresh.get(name)}"
+            for name in sorted(there.keys() | fresh.keys())
+            if there.get(name) != fresh.get(name)
+        ]
+
+    def _leave_out_acknowledged(self, dump: Dump, partition: int) -> None:
+        """A rollback may bring back what was sent and acknowledged: the next start sends it again, as a repeat (R3)."""
+        committed = self._kafka.group(f"{self._namespace}-rollup").committed[
+            TopicPartition("contributions", partition)
+        ]
+        for name in [name for name in dump if name.startswith("outbox:")]:
+            outbox = dict(dump.pop(name))
+            if left := {
+                field: what for field, what in outbox.items() if int(field.split(".")[0]) >= committed.offset
+            }:
+                dump[name] = left
+
+    def _compare_runs(self, partition: int) -> list[str]:
+        runs: dict[str, str] = {}
+        for record in self._kafka.log("runs", partition).records(is_whole=True):
+            run_id = record.key.decode()
+            runs.pop(run_id, None)
+            if record.value is not None:
+                runs[run_id] = record.value.decode()
+        found = self._server.dump(f"{self._namespace}:{{d{partition}}}:")
+        sent = {run_id: str(json.loads(text)["sent_at"]) for run_id, text in runs.items()}
+        wanted: Dump = {"runs": dict(runs), "sent": dict(sent)}
+        return [
+            f"runs of partition {partition}: {name} is {found.get(name, {})}, `runs` gives {wanted[name]}"
+            for name in wanted
+            if found.get(name, {}) != wanted[name]
+        ]
+
+
+def _lasting(dump: Dump, since: int) -> Dump:
+    """What does not depend on how the log was cut into batches: expired marks go a share at a time."""
+    expiry, seen, marks = (dict(dump.get(name, {})) for name in ("expiry", "seen", "marks"))
+    gone = {name for name, at in expiry.items() if float(at) < since}
+    kept = {
+        "expiry": {name: at for name, at in expiry.items() if name not in gone},
+        "marks": {name: mark for name, mark in marks.items() if name not in gone},
+        "seen": {name: at for name, at in seen.items() if float(at) >= since},
+        "log": {name: at for name, at in dict(dump.get("log", {})).items() if not name.startswith("at:")},
+    }
+    others = {name: value for name, value in dump.items() if name not in kept}
+    return {name: value for name, value in {**others, **kept}.items() if value}
