@@ -77,7 +77,10 @@ def test_a_changed_job_keeps_its_incarnation() -> None:
 
 
 def test_a_changed_schedule_is_refused_with_the_ways_out() -> None:
-    with pytest.raises(DefinitionError, match=r"'daily' cannot be changed yet.*new id, or delete"):
+    with pytest.raises(
+        DefinitionError,
+        match=r"'daily' cannot be changed yet.*new id, or delete.*`tidegate apply --delete daily FILE`",
+    ):
         _compared(job(rollup("Europe/Berlin")), stored(job()))
 
 
@@ -194,6 +197,14 @@ def test_b018_a_threshold_that_short_windows_cannot_meet_is_warned_of() -> None:
     (warning,) = warnings_of(Job("m1", PartitionedAssetTimetable(A, mapper)))
     assert warning.startswith("job 'm1', asset 'a': MinimumCount")
     assert "MonthWindow" in warning
+
+
+def test_an_inlet_that_no_definition_names_is_warned_of() -> None:
+    reads = Job("j", inlets=[Asset.ref(name="b"), Asset.ref(name="bb"), Asset.ref(uri="s3://b/c"), A])
+    assert warnings_of(reads, assets=[A, B]) == [
+        "job 'j' reads the asset 'bb', of which no definition has the name yet",
+        "job 'j' reads the asset 's3://b/c', of which no definition has the URI yet",
+    ]
 
 
 def test_a_team_is_warned_of_where_teams_are_not_filtered() -> None:

@@ -107,7 +107,7 @@ async def apply_definitions(
                 *(Change("job", job, What.DELETED) for job in delete if ("job", job) not in kinds),
                 *(_change(log, kind, id, what) for (kind, id), what in kinds.items()),
             ),
-            warnings=(*warnings, *map(str, odd)),
+            warnings=(*definitions.warnings, *warnings, *map(str, odd)),
             topics=tuple(created),
         )
 
@@ -136,7 +136,8 @@ def _compared(declared: Job | Asset, stored: Stored | None) -> tuple[DefinitionR
     if kind == "job" and body.get("schedule") != stored.record.body.get("schedule"):
         raise DefinitionError(
             f"the schedule of job {_id(declared)!r} cannot be changed yet, since its windows that are still"
-            " filling would be lost: use a new id, or delete the job and declare it again (`--delete`)"
+            " filling would be lost: use a new id, or delete the job and declare it again, with `tidegate apply"
+            f" --delete {_id(declared)} FILE`, which gives up what they hold"
         )
     return record, What.CHANGED
 
@@ -219,6 +220,12 @@ def _warnings(
             yield f"{named}: no definition names an asset of this {_MEANS[type(leaf)]} yet, only this reference does"
         if isinstance(leaf, AssetAlias) and not any(leaf in each.outlets for each in jobs):
             yield f"{named}: no job has this alias in its outlets, so only events from elsewhere can come through it"
+    for inlet in job.inlets:
+        if isinstance(inlet, AssetNameRef | AssetUriRef) and not any(inlet.same_asset(one) for one in assets):
+            yield (
+                f"job {job.id!r} reads the asset {label(inlet)!r}, of which no definition has the"
+                f" {_MEANS[type(inlet)]} yet"
+            )
     if len(keys := dict.fromkeys(key for route in routes for key in _fixed_keys(route.mapper))) > 1:
         yield (
             f"job {job.id!r}: its rollups bring assets to the different keys {', '.join(map(repr, keys))}, where they"
