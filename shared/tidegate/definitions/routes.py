@@ -157,12 +157,7 @@ class Route:
         return _WHOLE
 
     def _target(self, placement: Placement) -> Target:
-        key = validate_key(placement.key)
-        try:
-            at = self.mapper.to_partition_date(key)
-            return Target(placement, None if at is None else to_us(at))
-        except Exception as error:  # a hook that raises costs the date, never the event
-            return Target(placement, None, _raised(self.mapper, "to_partition_date", error))
+        return Target(placement, *named_date(self.mapper, validate_key(placement.key)))
 
     def _carried(self, date: int | None) -> tuple[int | None, str]:
         """The date carried along, or why the mapper's own code failed."""
@@ -171,6 +166,18 @@ class Route:
             return None if at is None else to_us(at), ""
         except Exception as error:
             return None, _raised(self.mapper, "carry_partition_date", error)
+
+
+def named_date(mapper: PartitionMapper, downstream_key: str) -> tuple[int | None, str]:
+    """The date that a downstream key names, microseconds since 1970; without one, why the mapper's own code failed.
+
+    A hook that raises costs the date, and never the event (B014).
+    """
+    try:
+        at = mapper.to_partition_date(downstream_key)
+        return None if at is None else to_us(at), ""
+    except Exception as error:
+        return None, _raised(mapper, "to_partition_date", error)
 
 
 @dataclass(frozen=True)
