@@ -23,6 +23,7 @@ from tidegate.core.audit import AuditKind
 from tidegate.core.errors import DefinitionError, InvalidEventError
 from tidegate.core.instants import to_us
 from tidegate.definitions import Asset
+from tidegate.definitions.known import unknown_asset
 from tidegate.definitions.uris import normal_uri, without_credentials
 from tidegate.runtime.unreadable import is_stand_in
 
@@ -166,7 +167,9 @@ def decide(
         name = remembered_asset or each.asset
         if name not in assets:
             audit.append(
-                _entry(AuditKind.UNKNOWN_ASSET, each, name, f"no definition names the asset {name!r}")
+                _entry(
+                    AuditKind.UNKNOWN_ASSET, each, name, unknown_asset(name, each.event.data.aliases or ())
+                )
             )
         accepted[each.source, partition_of(name, partitions)].append(_accepted(each, name, stamp))
         count += 1

@@ -309,12 +309,12 @@ def _() -> None:
 
 @fault("a dated round begins again", "scenarios")
 def _() -> None:
-    put(rounds.Rules, "rerun_policy_of", lambda self, arrival: rounds.RerunPolicy.NEW_ROUND)
+    put(rounds.Rules, "rerun_policy_for", lambda self, *, dated: rounds.RerunPolicy.NEW_ROUND)
 
 
 @fault("a round without a date never begins again", "scenarios")
 def _() -> None:
-    put(rounds.Rules, "rerun_policy_of", lambda self, arrival: rounds.RerunPolicy.IGNORE)
+    put(rounds.Rules, "rerun_policy_for", lambda self, *, dated: rounds.RerunPolicy.IGNORE)
 
 
 @fault("one clause is as good as all", "scenarios")

@@ -10,12 +10,14 @@ from typing import Any
 from tests.conformance.harness import Answer, Ask, Vector
 from tidegate.contracts.events import EVENT_TYPE, parse_event
 from tidegate.core.conditions import Condition
-from tidegate.core.dates import ContributedDate, contributed_date, resolve_partition_date
+from tidegate.core.dates import ContributedDate, resolve_partition_date
+from tidegate.core.instants import from_us
 from tidegate.core.mappers import PartitionMapper
 from tidegate.core.plain import from_plain
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.core.timetables import resolve_partition_date as resolve_typed_key
 from tidegate.definitions import Asset, Job
+from tidegate.definitions.routes import named_date
 from tidegate.sdk.outlets import OutletEvents, encode_outlets
 from tidegate.simulate import Simulation
 
@@ -58,7 +60,8 @@ def resolve(vector: Vector) -> Answer:
     given = vector["input"]
     dates = [ContributedDate(_at(given["carried_date"]), False)]
     for mapper in _mappers(vector).values():
-        dates += contributed_date(mapper, given["partition_key"])
+        at, problem = named_date(mapper, given["partition_key"])
+        dates.append(ContributedDate(None if at is None else from_us(at), True, is_failed=bool(problem)))
     return {"partition_date": _text(resolve_partition_date(dates).at)}
 
 

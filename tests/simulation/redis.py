@@ -190,4 +190,5 @@ def _read(args: tuple[Any, ...], options: dict[str, Any], reply: Any) -> Any:
         text = str(reply)
         raise NoScriptError(text) if text.startswith("NOSCRIPT") else ResponseError(text)
     callback = _CALLBACKS.get(args[0])
-    return callback(reply, **options) if callback else reply
+    said = {name: value for name, value in options.items() if name != "keys"}  # for caches of clients
+    return callback(reply, **said) if callback else reply

@@ -18,7 +18,6 @@ import tidegate_rollup.owner
 from tests.simulation.kafka import Admin, Consumer, Kafka, Producer
 from tests.simulation.redis import Client
 from tests.simulation.scheduling import Calls, Loop
-from tidegate.contracts.definitions import Installation
 from tidegate.contracts.topics import DEFINITIONS, MAX_INTERNAL_BYTES
 from tidegate.core.plain import from_plain
 from tidegate.runtime import consumer, metrics, producer, starting, state, transactions
@@ -35,7 +34,6 @@ class Outside(Protocol):
     calls: Calls
     kafka: Kafka
     client: Client
-    installation: Installation
 
 
 @contextmanager
@@ -73,10 +71,6 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
                 view.apply(slot.record)
                 view._moved.notify_all()
 
-    @asynccontextmanager
-    async def definitions_log(_: str) -> AsyncIterator["_InstalledLog"]:
-        yield _InstalledLog(outside().installation)
-
     async def nothing(*_: Any) -> None: ...
 
     async def message_limits(_: Any, names: Collection[str]) -> dict[str, int]:
@@ -104,7 +98,6 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
                 admin_client=admin_client,
                 connect_redis=connect_redis,
                 definitions_view=definitions_view,
-                definitions_log=definitions_log,
                 check_installation=nothing,
                 message_limits=message_limits,
                 monotonic=clock,
@@ -114,7 +107,7 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
             put(module, AIOKafkaConsumer=new_consumer, patient=lambda each: each, monotonic=clock)
         for module in (producer, transactions):
             put(module, AIOKafkaProducer=new_producer)
-        put(tidegate_rollup.owner, monotonic=clock)
+        put(tidegate_rollup.owner, monotonic=clock, time=clock)
         put(state, monotonic=clock)
         for name in vars(metrics):
             if name.isupper():
@@ -147,13 +140,3 @@ def _from_plain(data: Any) -> Any:
     if text not in _made:
         _made[text] = from_plain(data)
     return _made[text]
-
-
-class _InstalledLog:
-    """What the rollup asks of the log of definitions."""
-
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
-    def installed(self) -> Installation:
-        return self._installation

@@ -9,10 +9,10 @@ from aiokafka import TopicPartition
 from tests.simulation.kafka import Kafka
 from tests.simulation.redis import Client, Server
 from tests.simulation.scheduling import Calls, Process
-from tidegate.contracts.contributions import ContributionBatch
+from tidegate.contracts.contributions import read_contributions_record
 from tidegate.contracts.placement import shards_of_partition
 from tidegate.contracts.redis_keys import shard_prefix
-from tidegate_rollup.decide import Entry, by_shard, entries_of
+from tidegate_rollup.decide import Input, by_shard, inputs_of
 from tidegate_rollup.store import RoundStore
 
 FRESH: Final = "fresh"
@@ -59,10 +59,10 @@ class States:
         store = RoundStore(self._client, FRESH, self._horizon_ms)
         for partition in range(self._kafka.partitions):
             log, ours = self._kafka.log("contributions", partition), self._fed_by(partition)
-            entries: list[Entry] = []
+            entries: list[Input] = []
             for record in log.records(is_whole=True):
-                batch = ContributionBatch.from_bytes(record.value)
-                entries += entries_of(record.offset, record.timestamp, batch, ours, self._shards)
+                read = read_contributions_record(record.value)
+                entries += inputs_of(record.offset, record.timestamp, read, ours, self._shards)
             if log.end:
                 found = by_shard(entries)
                 at = log.records(is_whole=True)[-1].timestamp

@@ -40,7 +40,7 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
 
 def test_every_schedule_ends_with_every_event_counted_and_every_round_commanded_once() -> None:
     given = os.environ.get("TIDEGATE_SIMULATION_SEED")
-    seconds = os.environ.get("TIDEGATE_SIMULATION_SECONDS", "50")
+    seconds = os.environ.get("TIDEGATE_SIMULATION_SECONDS", "20")
     if given is not None:
         running = [start("--seeds", "1", "--from", given)]
     else:

@@ -202,6 +202,14 @@ def test_a_deadline_after_a_window_that_is_no_period_is_warned_of() -> None:
     assert warnings_of(Job("j", PartitionedAssetTimetable(A, of_first))) == []
 
 
+def test_an_inlet_that_no_definition_names_is_warned_of() -> None:
+    reads = Job("j", inlets=[Asset.ref(name="b"), Asset.ref(name="bb"), Asset.ref(uri="s3://b/c"), A])
+    assert warnings_of(reads, assets=[A, B]) == [
+        "job 'j' reads the asset 'bb', of which no definition has the name yet",
+        "job 'j' reads the asset 's3://b/c', of which no definition has the URI yet",
+    ]
+
+
 def test_a_team_is_warned_of_where_teams_are_not_filtered() -> None:
     (warning,) = warnings_of(Job("j", team="ops"))
     assert "'ops'" in warning

@@ -298,3 +298,14 @@ def test_a_key_is_mapped_or_refused_and_nothing_else(key: str, kind: Kind) -> No
     except InvalidPartitionKeyError:
         return
     assert mapper.to_downstream(downstream) == downstream
+
+
+def test_a_format_that_holds_no_part_of_a_date_is_warned_of() -> None:
+    (read,) = StartOfDayMapper(input_format="YYYY-MM-DD").warnings()
+    assert read.startswith("StartOfDayMapper.input_format 'YYYY-MM-DD' holds no directive such as %Y")
+    (written,) = StartOfMonthMapper(output_format="YYYY-MM").warnings()
+    assert written.startswith("StartOfMonthMapper.output_format 'YYYY-MM'")
+    assert written.endswith("all periods have one key: use a form such as '%Y-%m'")
+    rollup = RollupMapper(StartOfDayMapper(input_format="%%"), DayWindow())
+    assert rollup.warnings()[0].startswith("StartOfDayMapper.input_format '%%'")
+    assert StartOfQuarterMapper(output_format="Q{quarter}").warnings() == ()

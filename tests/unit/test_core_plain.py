@@ -89,6 +89,14 @@ def test_an_unknown_type_is_refused_and_the_known_ones_are_named() -> None:
         from_plain({"type": "StartOfDecadeMapper"})
 
 
+def test_a_class_in_the_place_of_a_value_is_refused_with_how_to_write_it() -> None:
+    wrong: Any = DayWindow
+    with pytest.raises(
+        DefinitionTypeError, match=r"must be a Window, not the class DayWindow: write DayWindow\(\.\.\.\)"
+    ):
+        RollupMapper(StartOfDayMapper(), wrong)
+
+
 def test_an_unknown_field_is_refused_and_the_known_ones_are_named() -> None:
     with pytest.raises(DefinitionError, match=r"StartOfDayMapper has no field 'time_zone'.*timezone"):
         from_plain({"type": "StartOfDayMapper", "time_zone": "UTC"})

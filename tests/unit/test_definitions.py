@@ -226,6 +226,21 @@ def test_a_yaml_file_means_what_the_same_json_means(tmp_path: Path, suffix: str)
         ("x.yaml", "- &a [*a]\n", "is nested too deeply, or holds itself"),
         ("x.yaml", "type: Job\nid: 5\n", "x.yaml, line 1: Job.id must be text, not 5"),
         ("x.json", '[{"type": "Job", "id": "j"}, {"type": "Job", "id": "a b"}]', "x.json, definition 2: Job.id 'a b'"),
+        ("x.yaml", "- type: Job\n  id: j\n  id: k\n", "x.yaml, line 3: not YAML: field 'id' is given twice"),
+        ("x.json", '{"type": "Job", "id": "j", "id": "k"}', "is not JSON: field 'id' is given twice in one object"),
+        ("x.json", '{"type": "AssetAll", "assets": []}', "x.json: AssetAll has no field 'assets': use conditions"),
+        ("x.json", '{"type": "CronPartitionTimetable", "cron": "@daily"}',
+         "x.json: CronPartitionTimetable has no field 'cron': use crons, jitter, key_format"),
+        ("x.json", '{"type": "MultipleCronTriggerTimetable", "cron": "@daily"}', "no field 'cron': use crons"),
+        ("x.json", '{"type": "PartitionedAssetTimetable", "asset": 5}', "no field 'asset': use assets, default_"),
+        ("x.json", '{"type": "PartitionedAssetTimetable", "assets": "a"}',
+         "assets must be an asset, a reference, an alias, or several joined by & and |, not 'a'"),
+        ("x.json", '{"type": "PartitionedAssetTimetable", "partition_mapper_config": {"a": 5}}',
+         "x.json: PartitionedAssetTimetable.partition_mapper_config as plain data must be a list of pairs"),
+        ("x.json", '{"type": "Asset.ref", "name": "a"}', "'Asset.ref' is not known: install the plugin that"
+         " brings it, or use AssetUriRef, Asset, AssetNameRef"),
+        ("x.json", '{"type": "Job", "id": "j", "outlets": ["a"]}', "Job.outlets must hold assets and aliases, not 'a'"),
+        ("x.json", '{"type": "Job", "id": "j", "start_date": "2026-01-01"}', "(as plain data {'instant': '2026-"),
         ("x.json", '{"type": "Job", "id": "j", "schedule": {"type": "PartitionedAssetTimetable"}}',
          "x.json: PartitionedAssetTimetable cannot be built from {}"),
         ("x.json", '{"type": "AssetAll", "conditions": 5}', "x.json: AssetAll cannot be built from {'conditions': 5}"),
@@ -280,13 +295,82 @@ def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
         ("import tidegate\n1 / 0\n", "x.py, line 2: ZeroDivisionError: division by zero"),
         ("from tidegate import Job\n\na = Job('a b')\n", "x.py, line 3: Job.id 'a b' must have"),
         ("a = (\n", "x.py, line 1: SyntaxError"),
+        ("import airflow.sdk\n", "No module named 'airflow': import from tidegate what was imported from airflow.sdk"),
+        ("from tidegate import DAG\n", "cannot import name 'DAG' from 'tidegate': a DAG is a Job here"),
+        ("from tidegate import CronPartitionTimetabel\n", "from 'tidegate': use CronPartitionTimetable, "),
+        ("from tidegate.sdk import Asset\n", "from 'tidegate.sdk': import Asset from tidegate"),
+        ("from tidegate import qwertz\n", "from 'tidegate': tidegate has nothing of this name"),
+        ("import tidegate\ntidegate.Job('j', tags=[])\n", "argument 'tags': Job takes id, schedule, inlets, outlets, "),
+        ("import tidegate\ntidegate.Job(dag_id='j')\n", "argument 'dag_id': it is called id here"),
+        ("import tidegate\nwith tidegate.Job('j'):\n    pass\n", "protocol: a Job holds no tasks; write job = "),
+        ("import tidegate\ntidegate.StartOfDayMapper('UTC')\n", "Mapper takes max_downstream_keys=, timezone="),
+        ("import tidegate\n@tidegate.asset\ndef a(): ...\n", "@asset needs a schedule: write @asset(schedule=...)"),
+        ("import tidegate\n@tidegate.asset()\ndef a(): ...\n", "@asset needs a schedule: write @asset(schedule=...)"),
+        ("import tidegate\n@tidegate.asset(schedule=None, outlets=[])\ndef a(): ...\n",
+         "@asset takes no 'outlets': the function is the asset that it makes; @asset.multi makes several"),
     ],
-)
+)  # fmt: skip
 def test_an_error_of_the_files_own_code_names_the_line(tmp_path: Path, code: str, message: str) -> None:
     file = tmp_path / "x.py"
     file.write_text(code)
     with pytest.raises(DefinitionError, match=re.escape(message)):
         load_definitions(file)
+
+
+def test_jobs_in_containers_of_a_file_are_declared(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text(
+        "from tidegate import Job, asset\n"
+        "listed = [Job('a'), Job('b')]\n"
+        "named = {'c': Job('c')}\n"
+        "also = (listed[0], 5, 'text')\n"
+        "@asset(schedule=None)\n"
+        "def d(): ...\n"
+        "made = [d]\n"
+    )
+    found = load_definitions(file)
+    assert [job.id for job in found.jobs] == ["a", "b", "c", "d"]
+    assert found.warnings == ()
+
+
+def test_a_job_that_a_file_makes_and_does_not_keep_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "made_beside_x.py").write_text(
+        "from tidegate import Job\nown = Job('own')\ndef make(id):\n    return Job(id)\n"
+    )
+    file = tmp_path / "x.py"
+    file.write_text(
+        "from made_beside_x import make\n"
+        "from tidegate import Job\n"
+        "for name in ('one', 'two', 'three'):\n"
+        "    job = Job(name)\n"
+        "make('four')\n"
+        "five = make('five')\n"
+    )
+    found = load_definitions(file)
+    assert [job.id for job in found.jobs] == ["three", "five"]
+    assert [each.partition(" is made but not declared")[0] for each in found.warnings] == [
+        "job 'one'",
+        "job 'two'",
+        "job 'four'",
+    ]
+    assert all(repr(str(file)) in each for each in found.warnings)
+    file.write_text("from tidegate import Job\nJob('one')\n")
+    with pytest.raises(DefinitionError, match="declares no Job"):
+        load_definitions(file)
+
+
+def test_a_mapping_of_yaml_may_override_what_it_merges(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "- &one {type: Job, id: a, description: x}\n"
+        "- &two {<<: *one, id: b}\n"
+        "- {<<: *two, id: c, description: y}\n"
+    )
+    assert [(job.id, job.description) for job in load_definitions(file).jobs] == [
+        ("a", "x"),
+        ("b", "x"),
+        ("c", "y"),
+    ]
 
 
 def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import pytest
 from tidegate.contracts.events import parse_event
 from tidegate.contracts.runs import Outlet, RunCommand, RunState, TriggeringEvent, WindowProgress
 from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
-from tidegate.definitions import Asset, Job
+from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.sdk import JobFailed, Run, Worker
 from tidegate.sdk.errors import OutletTypeError, UndeclaredOutletError, WorkerError
 from tidegate.sdk.execute import Outcome, describe, execute
+from tidegate.sdk.outlets import OutletEvents
 
 AT = datetime(2026, 3, 10, 7, tzinfo=UTC)
 A, B = Asset("a"), Asset("b")
@@ -144,6 +145,24 @@ def test_an_outlet_that_is_not_declared_is_refused_with_those_that_are() -> None
         run.outlet_events[undeclared]
     assert list(run.outlet_events) == ["a", "b"]
     assert undeclared not in run.outlet_events
+
+
+def test_an_alias_that_is_taken_for_an_asset_is_named_as_one() -> None:
+    outlets = OutletEvents("daily", ["a"], ["found"])
+    for mistaken in ("found", Asset("found")):
+        with pytest.raises(UndeclaredOutletError, match=r"write outlet_events\[AssetAlias\('found'\)\]"):
+            outlets[mistaken]
+    with pytest.raises(UndeclaredOutletError, match="add it to the job's outlets"):
+        outlets[AssetAlias("a")]
+
+
+def test_what_a_run_has_can_be_printed() -> None:
+    run = Run.from_command(command())
+    assert repr(run.outlet_events) == "<OutletEvents of 'a', 'b'>"
+    assert repr(OutletEvents("daily", [], ["found"])) == "<OutletEvents of AssetAlias('found')>"
+    counts = ", ".join(f"{len(events)} of {name!r}" for name, events in run.triggering_asset_events.items())
+    assert counts
+    assert repr(run.triggering_asset_events) == f"<TriggeringAssetEvents: {counts}>"
 
 
 async def test_outlet_event_ids_come_from_the_run_and_not_from_the_attempt() -> None:

@@ -12,6 +12,7 @@ from tidegate.cli.exec import execute_command
 from tidegate.cli.worker import find_worker
 from tidegate.sdk import JobFailed, Run
 from tidegate.sdk.errors import TemplateError, WorkerError
+from tidegate.sdk.run import CONTEXT_NAMES
 from tidegate.sdk.template import check_template, render
 
 
@@ -75,6 +76,29 @@ def test_a_run_without_partitions_has_empty_text_for_its_key(text: str, result: 
 def test_templates_with_errors_are_refused_before_any_run(text: str) -> None:
     with pytest.raises(TemplateError):
         check_template(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{{ partition_kee }}",
+            "uses 'partition_kee', which runs do not have: use one of attempt, .*partition_key",
+        ),
+        ("{{ ds }}", r"uses 'ds', .*: use \{\{ partition_date \| ds \}\}"),
+        ("{{ data_interval_start | ds }}", "uses 'data_interval_start'"),
+    ],
+)
+def test_names_that_no_run_has_are_refused_before_any_run(text: str, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
+        check_template(text)
+
+
+def test_every_name_that_a_run_has_may_be_used() -> None:
+    assert Run.from_command(command()).context().keys() == CONTEXT_NAMES
+    for name in CONTEXT_NAMES:
+        check_template(f"{{{{ {name} }}}}")
+    check_template("{% set day = partition_date | ds %}{{ day }}")
 
 
 async def test_a_command_gets_the_run_in_arguments_environment_and_input(tmp_path: Path) -> None:

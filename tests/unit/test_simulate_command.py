@@ -400,6 +400,7 @@ def test_ingest_s_own_audit_entries_are_there(definitions: Path) -> None:
         ("run", "copy", "k", "none", ["k"]),
         ("unknown-asset", None, "k", "2"),
         ("alias-without-asset", None, "k", "3"),
+        ("unknown-asset", None, "k", "4"),
         ("run", "out", "k", "none", ["k"]),
         ("no-partition-key", "copy", None, "5"),
     ]

@@ -217,7 +217,10 @@ def test_aliases_stand_for_assets() -> None:
     simulation.event("a", "k", aliases=[AssetAlias("outputs")])
     assert len(simulation.event("b", "k")) == 1
     simulation.event("a", "k")
-    assert kinds(simulation) == ["unknown-asset"]
+    assert kinds(simulation) == ["unknown-asset", "unknown-asset"]
+    by_alias, by_name = (entry.message for entry in simulation.audit)
+    assert by_alias.endswith("'a': only its aliases, outputs, can lead to runs")
+    assert by_name.endswith("'a': correct the name, or apply a definition that has it")
 
 
 def test_references_stand_for_assets() -> None:

@@ -17,7 +17,9 @@ from tidegate.runtime.applying import Applied, apply_definitions
 def apply(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="A .py file with declarations, or their plain form as .json."),
+        typer.Argument(
+            metavar="FILE", help="A .py file with declarations, or their plain form: .json, .yaml or .yml."
+        ),
     ] = None,
     delete: Annotated[
         list[str] | None,
@@ -43,7 +45,8 @@ def show(applied: Applied, console: Console) -> None:
     for change in applied.changes:
         revision = "" if change.revision is None else str(change.revision)
         table.add_row(change.kind, escape(change.id), change.what, revision)
-    console.print(table)
+    if applied.changes:
+        console.print(table)
     for name in applied.topics:
         console.print(f"created topic {escape(name)}")
     for warning in applied.warnings:

@@ -61,6 +61,8 @@ def simulate(
     loaded = load_definitions(definitions, refuse_singly=True)
     for refused in loaded.refused:
         typer.echo(f"refused: {refused.id}: {refused.reason}", err=True)
+    for warning in loaded.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     if not loaded.jobs and not loaded.assets:
         raise DefinitionError(f"{str(definitions)!r}: every definition is refused")
     printer = _Printer(Simulation(now=start, multi_team=multi_team, run_outlets=run_outlets))

@@ -8,16 +8,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import ClassVar, Final
 
 from tidegate.core.errors import DefinitionError
-from tidegate.core.plain import Plain, expect
+from tidegate.core.plain import Plain, check_fields, expect, from_plain
 
 MAX_CLAUSES: Final = 64
 
 
 class Condition(Plain, ABC, is_base=True):
     """Something that asset events can satisfy."""
+
+    described: ClassVar[str] = "an asset, a reference, an alias, or several joined by & and |"
+    """What messages call it: nobody writes its name."""
 
     def __and__(self, other: "Condition") -> "AssetAll":
         return AssetAll(self, expect(other, Condition, "the right side of &"))
@@ -62,6 +65,8 @@ def _smallest(alternatives: Iterable[frozenset[Condition]]) -> Collection[frozen
 class Leaf(Condition, is_base=True):
     """A condition that names one asset."""
 
+    described = "an asset, a reference or an alias"
+
     def leaves(self) -> Iterator[Condition]:
         yield self
 
@@ -88,8 +93,7 @@ class _Compound(Condition, is_base=True):
 
     @classmethod
     def deserialize(cls, data: dict[str, object]) -> "_Compound":
-        from tidegate.core.plain import from_plain
-
+        check_fields(cls, data)
         return cls(*from_plain(data.get("conditions", [])))
 
     def leaves(self) -> Iterator[Condition]:

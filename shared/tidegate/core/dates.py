@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from tidegate.core.mappers.base import PartitionMapper
-
 
 class ContributedDate(NamedTuple):
     """One event's word on the date of a downstream key."""
@@ -47,15 +45,3 @@ def resolve_partition_date(contributed: Iterable[ContributedDate]) -> ResolvedDa
         if dates:
             return ResolvedDate(None, tuple(dates))
     return ResolvedDate(None)
-
-
-def contributed_date(mapper: PartitionMapper, downstream_key: str) -> tuple[ContributedDate, ...]:
-    """What an asset's mapper says of the date of a downstream key; nothing where keys carry none.
-
-    A mapper that raises costs the date, and never more.
-    """
-    try:
-        at = mapper.to_partition_date(downstream_key)
-    except Exception:  # whatever a mapper of the user's raises
-        return (ContributedDate(None, True, is_failed=True),)
-    return () if at is None else (ContributedDate(at, True),)

@@ -6,9 +6,10 @@ in Airflow; so does one with a field that holds somebody's own JSON, which is le
 travel as `{"seconds": 90.0}`, `{"relativedelta": {...}}` and `{"instant": "2026-03-10T09:00:00+00:00"}`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, ClassVar, Final, Self, TypeVar
 
@@ -77,12 +78,7 @@ class Plain:
     def deserialize(cls, data: dict[str, Any]) -> Self:
         """The value whose `serialize` gave `data`; raises DefinitionError for a field that it does not have."""
         assert is_dataclass(cls), f"{cls.__name__} must be a dataclass or override deserialize"
-        known = {field.name for field in fields(cls) if field.init}
-        for name in data:
-            if name not in known:
-                raise DefinitionError(
-                    f"{cls.__name__} has no field {name!r}: use {', '.join(sorted(known)) or 'none'}"
-                )
+        check_fields(cls, data)
         try:
             return cls(**{name: from_plain(value) for name, value in data.items()})
         except TypeError as error:
@@ -147,9 +143,10 @@ def _from_plain(data: Any) -> Any:
         return {key: from_plain(item) for key, item in data.items()}
     name = data["type"]
     if not isinstance(name, str) or name not in type_registry:
+        near = get_close_matches(str(name), type_registry)
         raise UnknownTypeError(
-            f"type {name!r} is not known: install the plugin that brings it, or use one of"
-            f" {', '.join(sorted(type_registry))}"
+            f"type {name!r:.200} is not known: install the plugin that brings it, or use"
+            f" {', '.join(near) if near else 'one of ' + ', '.join(sorted(type_registry))}"
         )
     fields_of = {key: value for key, value in data.items() if key != "type"}
     try:
@@ -204,8 +201,24 @@ _TIMES: Final[dict[str, Callable[[Any], Any]]] = {
 def expect(value: Any, kind: type[T], field: str) -> T:
     """`value` if it is a `kind`; raises DefinitionTypeError that names the field otherwise."""
     if not isinstance(value, kind):
-        raise DefinitionTypeError(f"{field} must be a {kind.__name__}, not {value!r:.200}")
+        name = kind.__name__
+        wanted = getattr(kind, "described", None) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+        if isinstance(value, type) and issubclass(value, kind):
+            raise DefinitionTypeError(
+                f"{field} must be {wanted}, not the class {value.__name__}: write {value.__name__}(...)"
+            )
+        raise DefinitionTypeError(f"{field} must be {wanted}, not {value!r:.200}")
     return value
+
+
+def check_fields(kind: type, data: Iterable[str]) -> None:
+    """Raises DefinitionError for a field in plain data that a dataclass does not have."""
+    known = sorted(field.name for field in fields(kind) if field.init)
+    for name in data:
+        if name not in known:
+            raise DefinitionError(
+                f"{kind.__name__} has no field {name!r:.200}: use {', '.join(known) or 'none'}"
+            )
 
 
 def expect_flag(value: object, field: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final, overload
 from tidegate.core.access import AssetAccessControl
 from tidegate.core.conditions import Leaf
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
-from tidegate.core.plain import expect, from_plain, plain
+from tidegate.core.plain import check_fields, expect, from_plain, plain
 from tidegate.definitions.uris import normal_uri, without_credentials
 
 MAX_NAME_CHARACTERS: Final = 1500
@@ -100,10 +100,7 @@ class Asset(Leaf):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "Asset":
-        known = ("name", "uri", "group", "extra", "access_control")
-        for name in data:
-            if name not in known:
-                raise DefinitionError(f"{cls.__name__} has no field {name!r}: use {', '.join(known)}")
+        check_fields(Asset, data)
         access_control = from_plain(data.get("access_control"))
         return Asset(**{**data, "access_control": access_control})
 

@@ -9,6 +9,13 @@ from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.definitions.asset import Asset, AssetAlias
 from tidegate.definitions.job import Job
 
+_MISSING: Final = object()
+_OWN: Final = {
+    "id": "its job's id is 'dag_id'",
+    "inlets": "the parameters of the function are the assets that it reads",
+    "outlets": "the function is the asset that it makes; @asset.multi makes several",
+}
+"""Arguments of Job that `@asset` gives itself, and what to write instead."""
 _GIVEN: Final = ("self", "context", "outlet_events")
 """Parameters that stand for the asset itself, the run, and its outlets; every other without a default is an inlet."""
 
@@ -42,8 +49,8 @@ class _AssetDecorator:
 
     def __call__(
         self,
-        *,
-        schedule: Any,
+        *bare: object,
+        schedule: Any = _MISSING,
         name: str | None = None,
         uri: str | None = None,
         group: str = "asset",
@@ -57,7 +64,15 @@ class _AssetDecorator:
 
         Other arguments are those of Job. A parameter of the function names an asset that is read, apart from `self`,
         `context` and `outlet_events`, and from those with a default. `Worker.add` makes a worker call the function.
+        Raises DefinitionTypeError without a schedule, which may be None, and for what the function says itself.
         """
+        if bare or schedule is _MISSING:
+            raise DefinitionTypeError(
+                "@asset needs a schedule: write @asset(schedule=...), with None for an asset that only people start"
+            )
+        for argument, instead in _OWN.items():
+            if argument in job:
+                raise DefinitionTypeError(f"@asset takes no {argument!r}: {instead}")
 
         def define(function: Callable[..., Any]) -> AssetDefinition:
             own_name = name or _name_of(function)

@@ -1,7 +1,9 @@
 """Jobs: what consumers declare (Airflow's DAG, as far as scheduling goes; rule D26, D29)."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +16,7 @@ from tidegate.definitions.asset import Asset, AssetAlias
 from tidegate.definitions.schedules import Schedule, as_timetable
 
 MAX_ID_CHARACTERS: Final = 200
+_MADE: Final[ContextVar[list["Job"] | None]] = ContextVar("_MADE", default=None)
 _ID: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
@@ -77,7 +80,10 @@ class Job(Plain):
         for name in ("start_date", "end_date"):
             at = getattr(self, name)
             if at is not None and not isinstance(at, datetime):
-                raise DefinitionTypeError(f"Job.{name} must be an aware datetime, not {at!r}")
+                raise DefinitionTypeError(
+                    f"Job.{name} must be an aware datetime (as plain data {{'instant': '2026-03-10T00:00:00+00:00'}}),"
+                    f" not {at!r:.200}"
+                )
             if at is not None:
                 object.__setattr__(self, name, utc(at, f"Job.{name}"))
         topic = self.run_commands_topic
@@ -86,12 +92,25 @@ class Job(Plain):
                 f"Job.run_commands_topic {topic!r:.300} is no topic name: use letters, digits, '.', '_'"
                 " and '-'"
             )
+        if (made := _MADE.get()) is not None:
+            made.append(self)
 
     def serialize(self) -> dict[str, Any]:
         data = super().serialize()
         if self.description:
             data["description"] = self.description
         return data
+
+
+@contextmanager
+def jobs_made() -> Iterator[list[Job]]:
+    """Every job that the block makes, in order, whether or not it keeps them."""
+    made: list[Job] = []
+    token = _MADE.set(made)
+    try:
+        yield made
+    finally:
+        _MADE.reset(token)
 
 
 def _listed(value: object, field_name: str) -> Iterable[object]:
@@ -101,4 +120,6 @@ def _listed(value: object, field_name: str) -> Iterable[object]:
 
 
 def _outlet(value: object) -> Asset | AssetAlias:
-    return value if isinstance(value, AssetAlias) else expect(value, Asset, "Job.outlets")
+    if isinstance(value, Asset | AssetAlias):
+        return value
+    raise DefinitionTypeError(f"Job.outlets must hold assets and aliases, not {value!r:.200}")

@@ -1,6 +1,6 @@
 """The assets that definitions name, whoever names them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from tidegate.definitions.asset import Asset
 from tidegate.definitions.job import Job
@@ -30,3 +30,10 @@ def known_assets(declared: Mapping[str, Asset], jobs: Iterable[Job]) -> dict[str
         for asset in (each for job in in_order for each in named(job)):
             found.setdefault(asset.name, asset)
     return found
+
+
+def unknown_asset(name: str, aliases: Collection[str] = ()) -> str:
+    """What the audit entry says of an event for an asset that no definition names, which may have come by aliases."""
+    if aliases:
+        return f"no definition names the asset {name!r}: only its aliases, {', '.join(aliases)}, can lead to runs"
+    return f"no definition names the asset {name!r}: correct the name, or apply a definition that has it"

@@ -16,10 +16,11 @@ from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import from_plain
 from tidegate.definitions.asset import Asset
 from tidegate.definitions.decorators import AssetDefinition, MultiAssetDefinition
-from tidegate.definitions.job import Job
+from tidegate.definitions.hints import explained
+from tidegate.definitions.job import Job, jobs_made
 
 if TYPE_CHECKING:
-    from yaml import SafeLoader
+    from yaml import Node, SafeLoader
 
 FILE_MODULE: Final = "<definitions>"
 """The module of classes that a definitions file defines itself, which nobody else can import."""
@@ -32,6 +33,8 @@ class Definitions:
     jobs: tuple[Job, ...]
     assets: tuple[Asset, ...] = ()
     refused: tuple["Refused", ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What a person should know of the file, though it can be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Refused:
 def load_definitions(path: Path, *, refuse_singly: bool = False) -> Definitions:
     """Every Job and Asset at the top level of a `.py` file, also by @asset, or of a `.json`, `.yaml` or `.yml` file.
 
+    Jobs count in a list, tuple or dict at the top level too; one that the file makes and keeps nowhere is warned of.
     The last three hold definitions as plain data, one or a list of them; YAML is read by the rules of YAML 1.2, so that
     `no`, `12:30` and dates are text as they are in JSON. Raises DefinitionError where the file declares nothing,
     declares an id twice, or cannot be read, and for an error of the file's own code, with the line. With
@@ -52,10 +56,11 @@ def load_definitions(path: Path, *, refuse_singly: bool = False) -> Definitions:
     and named in `refused`.
     """
     refused: list[Refused] = []
+    lost: list[str] = []
     if not path.is_file():
         raise DefinitionError(f"definitions file {str(path)!r} does not exist")
     if path.suffix == ".py":
-        found = list(_run(path).values())
+        found, lost = _run(path)
     elif path.suffix in _READERS:
         try:
             found, refused = _read(_READERS[path.suffix](path), refuse_singly)
@@ -65,26 +70,53 @@ def load_definitions(path: Path, *, refuse_singly: bool = False) -> Definitions:
             ) from error
     else:
         raise DefinitionError(f"definitions file {str(path)!r} must end in .py, .json, .yaml or .yml")
-    made = [one.job for one in found if isinstance(one, AssetDefinition | MultiAssetDefinition)]
-    jobs = tuple({id(one): one for one in (*found, *made) if isinstance(one, Job)}.values())
+    jobs = tuple(_jobs_in(found))
     assets = tuple({one.name: one for one in found if isinstance(one, Asset)}.values())
     if not jobs and not assets and not refused:
         raise DefinitionError(
             f"definitions file {str(path)!r} declares no Job and no Asset: assign one to a name at its top level"
         )
     check_together(jobs)
-    return Definitions(jobs, assets, tuple(refused))
+    warnings = (
+        f"job {job!r} is made but not declared: assign it to a name at the top level of {str(path)!r}, or put it into a"
+        " list that has one"
+        for job in lost
+    )
+    return Definitions(jobs, assets, tuple(refused), tuple(warnings))
+
+
+def _jobs_in(values: Iterable[object]) -> list[Job]:
+    """The distinct jobs among values of a module, those of @asset and those in containers with them."""
+    found: dict[int, Job] = {}
+    for value in values:
+        inner: Iterable[object] = (value,)
+        if isinstance(value, dict | list | tuple):
+            inner = value.values() if isinstance(value, dict) else value
+        for one in inner:
+            job = one.job if isinstance(one, AssetDefinition | MultiAssetDefinition) else one
+            if isinstance(job, Job):
+                found[id(job)] = job
+    return list(found.values())
 
 
 def _from_json(path: Path) -> list[tuple[str, Any]]:
     """Every definition with where it stands."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes(), object_pairs_hook=_once_each)
     except ValueError as error:
         raise DefinitionError(f"definitions file {str(path)!r} is not JSON: {error}") from error
     if not isinstance(data, list):
         return [(str(path), data)]
     return [(f"{path}, definition {number}", each) for number, each in enumerate(data, 1)]
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, where each name may be given once: of two, the first would be lost in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"field {name!r} is given twice in one object")
+    return found
 
 
 def _from_yaml(path: Path) -> list[tuple[str, Any]]:
@@ -100,6 +132,7 @@ def _from_yaml(path: Path) -> list[tuple[str, Any]]:
         node = loader.get_single_node()
         if node is None:
             return []
+        _check_once_each(node, set())
         each = node.value if isinstance(node, SequenceNode) else [node]
         data = loader.construct_document(node)
     except YAMLError as error:
@@ -108,6 +141,26 @@ def _from_yaml(path: Path) -> list[tuple[str, Any]]:
         raise DefinitionError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
     places = [f"{path}, line {one.start_mark.line + 1}" for one in each]
     return list(zip(places, data if isinstance(node, SequenceNode) else [data], strict=True))
+
+
+def _check_once_each(node: "Node", seen: set["Node"]) -> None:
+    """Raises MarkedYAMLError where a mapping gives a name twice, as `_once_each` does for JSON."""
+    from yaml import MappingNode, MarkedYAMLError, SequenceNode
+
+    if node in seen:  # reached before, through another alias
+        return
+    seen.add(node)
+    if isinstance(node, SequenceNode):
+        for one in node.value:
+            _check_once_each(one, seen)
+    elif isinstance(node, MappingNode):
+        names: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key.value, str):
+                if key.value in names:
+                    raise MarkedYAMLError(None, None, f"field {key.value!r} is given twice", key.start_mark)
+                names.add(key.value)
+            _check_once_each(value, seen)
 
 
 _SCALARS: Final = (
@@ -157,19 +210,27 @@ def _definition(data: Any) -> Job | Asset:
     return found
 
 
-def _run(path: Path) -> dict[str, Any]:
-    """The names that a Python file gives, run as `python FILE` would."""
+def _run(path: Path) -> tuple[list[Any], list[str]]:
+    """What a Python file has names for, run as `python FILE` would, and the ids of jobs that it has none for.
+
+    A module that is imported on the way may keep jobs of its own.
+    """
     folder = str(path.parent.absolute())
     sys.path.insert(0, folder)
+    before = set(sys.modules)
     try:
-        return runpy.run_path(str(path), run_name=FILE_MODULE)
+        with jobs_made() as made:
+            found = list(runpy.run_path(str(path), run_name=FILE_MODULE).values())
+        imported = [vars(module).values() for name, module in sys.modules.items() if name not in before]
+        kept = {job.id for values in (found, *imported) for job in _jobs_in(values)}
+        return found, list(dict.fromkeys(job.id for job in made if job.id not in kept))
     except Exception as error:
         frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(path)]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)
         where = f"{path}, line {line}" if line else str(path)
         if isinstance(error, DefinitionError | DefinitionTypeError):
             raise DefinitionError(f"{where}: {error}") from error
-        raise DefinitionError(f"{where}: {type(error).__name__}: {error}") from error
+        raise DefinitionError(f"{where}: {explained(error)}") from error
     finally:
         sys.path.remove(folder)
 

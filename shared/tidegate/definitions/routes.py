@@ -5,7 +5,7 @@ The mapper service and simulations follow the same routes, so that both mean the
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -162,18 +162,15 @@ class Route:
         return _WHOLE
 
     def _target(self, placement: Placement) -> Target:
-        key = validate_key(placement.key)
-        try:
-            at = self.mapper.to_partition_date(key)
-            return Target(placement, None if at is None else to_us(at), ends=self._ends(at))
-        except Exception as error:  # a hook that raises costs the date, never the event
-            return Target(placement, None, _raised(self.mapper, "to_partition_date", error))
+        date, problem = named_date(self.mapper, validate_key(placement.key))
+        return Target(placement, date, problem, ends=self._ends(date))
 
-    def _ends(self, start: datetime | None) -> int | None:
-        if not self._waits_from_end or start is None:
+    def _ends(self, date: int | None) -> int | None:
+        """The end of the window's period, milliseconds since 1970, where a deadline counts from it."""
+        if not self._waits_from_end or date is None:
             return None
         namer = self._namer
-        return None if namer is None else to_ms(namer.period.next(start, namer.zone))
+        return None if namer is None else to_ms(namer.period.next(from_us(date), namer.zone))
 
     @property
     def has_no_window_end(self) -> bool:
@@ -202,6 +199,18 @@ class Route:
             return None if at is None else to_us(at), ""
         except Exception as error:
             return None, _raised(self.mapper, "carry_partition_date", error)
+
+
+def named_date(mapper: PartitionMapper, downstream_key: str) -> tuple[int | None, str]:
+    """The date that a downstream key names, microseconds since 1970; without one, why the mapper's own code failed.
+
+    A hook that raises costs the date, and never the event (B014).
+    """
+    try:
+        at = mapper.to_partition_date(downstream_key)
+        return None if at is None else to_us(at), ""
+    except Exception as error:
+        return None, _raised(mapper, "to_partition_date", error)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ async def apply_definitions(
                 *(Change("job", job, What.DELETED) for job in delete if ("job", job) not in kinds),
                 *(_change(log, kind, id, what) for (kind, id), what in kinds.items()),
             ),
-            warnings=(*warnings, *map(str, odd)),
+            warnings=(*definitions.warnings, *warnings, *map(str, odd)),
             topics=tuple(created),
         )
 
@@ -214,6 +214,12 @@ def _warnings(
             yield f"{named}: no definition names an asset of this {_MEANS[type(leaf)]} yet, only this reference does"
         if isinstance(leaf, AssetAlias) and not any(leaf in each.outlets for each in jobs):
             yield f"{named}: no job has this alias in its outlets, so only events from elsewhere can come through it"
+    for inlet in job.inlets:
+        if isinstance(inlet, AssetNameRef | AssetUriRef) and not any(inlet.same_asset(one) for one in assets):
+            yield (
+                f"job {job.id!r} reads the asset {label(inlet)!r}, of which no definition has the"
+                f" {_MEANS[type(inlet)]} yet"
+            )
     if len(keys := dict.fromkeys(key for route in routes for key in _fixed_keys(route.mapper))) > 1:
         yield (
             f"job {job.id!r}: its rollups bring assets to the different keys {', '.join(map(repr, keys))}, where they"

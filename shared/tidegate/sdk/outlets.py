@@ -129,15 +129,23 @@ class OutletEvents(Mapping[str, OutletAccessor]):
     def __getitem__(self, outlet: Asset | AssetAlias | str) -> OutletAccessor | AliasAccessor:
         found = self._find(outlet)
         if found is None:
-            declared = [*map(repr, self._assets), *(f"AssetAlias({name!r})" for name in self._aliases)]
+            declared = self._declared()
             given = (
                 f"AssetAlias({outlet.name!r})" if isinstance(outlet, AssetAlias) else repr(_name_of(outlet))
             )
+            instead = "add it to the job's outlets"
+            if not isinstance(outlet, AssetAlias) and _name_of(outlet) in self._aliases:
+                instead = f"write outlet_events[AssetAlias({_name_of(outlet)!r})] for the alias"
             raise UndeclaredOutletError(
-                f"{given} is no outlet of job {self._job!r} (declared: {', '.join(declared) or 'none'}): add it to the"
-                " job's outlets"
+                f"{given} is no outlet of job {self._job!r} (declared: {', '.join(declared) or 'none'}): {instead}"
             )
         return found
+
+    def __repr__(self) -> str:
+        return f"<OutletEvents of {', '.join(self._declared()) or 'nothing'}>"
+
+    def _declared(self) -> list[str]:
+        return [*map(repr, self._assets), *(f"AssetAlias({name!r})" for name in self._aliases)]
 
     def _find(self, outlet: object) -> OutletAccessor | AliasAccessor | None:
         if isinstance(outlet, AssetAlias):

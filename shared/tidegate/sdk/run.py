@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import pendulum
 from pendulum import DateTime
@@ -12,6 +12,14 @@ from pendulum import DateTime
 from tidegate.contracts.runs import RunCommand, WindowProgress
 from tidegate.definitions.asset import Asset
 from tidegate.sdk.outlets import OutletEvents
+
+CONTEXT_NAMES: Final = frozenset(
+    {
+        *("run", "dag_run", "run_id", "job", "partition_key", "partition_date", "generation", "attempt"),
+        *("triggering_asset_events", "windows", "outlet_events"),
+    }
+)
+"""The names that `Run.context` gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,10 @@ class TriggeringAssetEvents(Mapping[str, Sequence[TriggeringAssetEvent]]):
 
     def __getitem__(self, asset: Asset | str) -> tuple[TriggeringAssetEvent, ...]:
         return self._by_asset.get(asset.name if isinstance(asset, Asset) else asset, ())
+
+    def __repr__(self) -> str:
+        counts = (f"{len(events)} of {asset!r}" for asset, events in self._by_asset.items())
+        return f"<TriggeringAssetEvents: {', '.join(counts) or 'none'}>"
 
     def __contains__(self, asset: object) -> bool:
         return (asset.name if isinstance(asset, Asset) else asset) in self._by_asset

@@ -138,7 +138,10 @@ class Session(ConsumerRebalanceListener):  # type: ignore[misc]
         existing = await self._consumer.topics()
         missing = frozenset({*self._wanted, RUN_EVENTS, self._options.events_topic} - existing)
         if missing and missing != self._missing:
-            log.warning("waiting for topics that do not exist yet: %s", ", ".join(sorted(missing)))
+            log.warning(
+                "waiting for topics that do not exist yet: %s (`tidegate apply` creates that of a job with the job)",
+                ", ".join(sorted(missing)),
+            )
         self._missing = missing
         present = self._wanted - missing
         if present and present != self._subscribed and not missing & {RUN_EVENTS, self._options.events_topic}:

@@ -3,25 +3,42 @@
 Needs the extra `cli`, so nothing here is imported by the rest of the SDK.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.sdk.errors import TemplateError
+from tidegate.sdk.run import CONTEXT_NAMES
 
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+_DATE_FILTERS: Final[Mapping[str, Callable[[datetime], str]]] = {
+    "ds": lambda at: at.strftime("%Y-%m-%d"),
+    "ds_nodash": lambda at: at.strftime("%Y%m%d"),
+    "ts": lambda at: at.isoformat(),
+    "ts_nodash": lambda at: at.strftime("%Y%m%dT%H%M%S"),
+    "ts_nodash_with_tz": lambda at: at.strftime("%Y%m%dT%H%M%S%z"),
+}
+
 
 def check_template(text: str) -> None:
-    """Raises TemplateError where `text` is no template; names are looked at when it is rendered."""
+    """Raises TemplateError where `text` is no template, or uses a name that no run has."""
     from jinja2 import TemplateError as JinjaError
+    from jinja2.meta import find_undeclared_variables
 
+    environment = _environment()
     try:
-        _environment().from_string(text)
+        parsed = environment.parse(text)
+        environment.from_string(parsed)
     except JinjaError as error:
         raise TemplateError(f"template {text!r} cannot be read: {error}") from error
+    for name in sorted(find_undeclared_variables(parsed) - CONTEXT_NAMES):
+        instead = f"one of {', '.join(sorted(CONTEXT_NAMES))}"
+        if name in _DATE_FILTERS:
+            instead = f"{{{{ partition_date | {name} }}}}"
+        raise TemplateError(f"template {text!r} uses {name!r}, which runs do not have: use {instead}")
 
 
 def render(text: str, context: Mapping[str, Any]) -> str:
@@ -54,13 +71,8 @@ def _environment() -> "ImmutableSandboxedEnvironment":
         cache_size=400,
         finalize=lambda value: "" if value is None else value,
     )
-    environment.filters.update(
-        ds=lambda at: _date(at, "ds").strftime("%Y-%m-%d"),
-        ds_nodash=lambda at: _date(at, "ds_nodash").strftime("%Y%m%d"),
-        ts=lambda at: _date(at, "ts").isoformat(),
-        ts_nodash=lambda at: _date(at, "ts_nodash").strftime("%Y%m%dT%H%M%S"),
-        ts_nodash_with_tz=lambda at: _date(at, "ts_nodash_with_tz").strftime("%Y%m%dT%H%M%S%z"),
-    )
+    for name, text_of in _DATE_FILTERS.items():
+        environment.filters[name] = lambda at, name=name, text_of=text_of: text_of(_date(at, name))
     return environment
 
 

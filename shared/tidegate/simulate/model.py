@@ -13,7 +13,7 @@ from tidegate.core.timetables import DagRunInfo, TimeRestriction, next_run
 from tidegate.core.timetables.switching import run_when_switched_on
 from tidegate.definitions.asset import Asset, AssetAlias
 from tidegate.definitions.job import Job
-from tidegate.definitions.known import known_assets, outlets_of
+from tidegate.definitions.known import known_assets, outlets_of, unknown_asset
 from tidegate.simulate.event import AssetEvent, Audit, Happened, PendingRound, Run
 from tidegate.simulate.job import SimulatedJob
 
@@ -232,8 +232,8 @@ class Simulation:
             return []
         self._seen[identity] = event.at
         takers = [job for job in self._jobs.values() if _is_named_by(job, event)]
-        if not takers and event.asset.name not in self._assets:
-            reason = f"no definition names the asset {event.asset.name!r}"
+        if event.asset.name not in self._assets:
+            reason = unknown_asset(event.asset.name, [alias.name for alias in event.aliases])
             self._note_event(AuditKind.UNKNOWN_ASSET, reason, event)
         return [run for job in takers for run in job.take(event, multi_team=self._multi_team)]
 

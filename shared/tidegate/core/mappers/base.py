@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -140,11 +140,3 @@ def expect_part(value: object, field_name: str) -> PartitionMapper:
             " outermost, around the mapper that it belongs to, or let a job in between publish an asset of its own"
         )
     return mapper
-
-
-def check_fields(kind: type[PartitionMapper], data: dict[str, Any]) -> None:
-    """Raises DefinitionError where plain data names a field that a mapper does not have."""
-    known = {each.name for each in fields(kind)}
-    for name in data:
-        if name not in known:
-            raise DefinitionError(f"{kind.__name__} has no field {name!r}: use {', '.join(sorted(known))}")

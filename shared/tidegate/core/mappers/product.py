@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
-from tidegate.core.mappers.base import PartitionMapper, check_fields, distinct, expect_countable, expect_part
-from tidegate.core.plain import from_plain
+from tidegate.core.mappers.base import PartitionMapper, distinct, expect_countable, expect_part
+from tidegate.core.plain import check_fields, from_plain
 
 
 @dataclass(frozen=True, init=False)

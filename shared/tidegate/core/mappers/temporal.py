@@ -20,6 +20,8 @@ _DATE: Final = r"\d{4}-\d{2}-\d{2}"
 _TIME: Final = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
 _ISO: Final = re.compile(rf"{_DATE}(?P<time>T{_TIME}(?:Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?)?", re.ASCII)
 
+_DIRECTIVE: Final = re.compile(r"%[a-zA-Z]|\{quarter\}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TemporalMapper(PartitionMapper, is_base=True):
@@ -50,6 +52,21 @@ class TemporalMapper(PartitionMapper, is_base=True):
                 raise DefinitionTypeError(
                     f"{type(self).__name__}.{name} must be a strftime format, not {value!r}"
                 )
+
+    def warnings(self) -> tuple[str, ...]:
+        name = type(self).__name__
+        found = []
+        if not _DIRECTIVE.search(self.input_format):
+            found.append(
+                f"{name}.input_format {self.input_format!r} holds no directive such as %Y, so that keys are not read in"
+                " it: use a form such as '%Y-%m-%d'"
+            )
+        if self.output_format and not _DIRECTIVE.search(self.output_format):
+            found.append(
+                f"{name}.output_format {self.output_format!r} holds no directive such as %Y, so that all periods have"
+                f" one key: use a form such as {self.default_output_format!r}"
+            )
+        return (*super().warnings(), *found)
 
     @property
     def zone(self) -> ZoneInfo:

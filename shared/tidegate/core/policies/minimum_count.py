@@ -29,3 +29,6 @@ class MinimumCount(WaitPolicy):
 
     def needed(self, expected: int) -> int:
         return self.n if self.n > 0 else max(1, expected + self.n)
+
+    def is_unreachable(self, expected: int) -> bool:
+        return self.n > expected  # an empty window is another matter than the threshold

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from tidegate.core.cron import Cron, Crons
 from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
 from tidegate.core.keys import validate_key
-from tidegate.core.plain import from_plain
+from tidegate.core.plain import check_fields, from_plain
 from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
 from tidegate.core.timetables.first_tick import RunImmediately, check_run_immediately, next_tick
 from tidegate.core.timetables.spans import check_span
@@ -179,6 +179,7 @@ class CronPartitionTimetable(BuiltInTimetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "CronPartitionTimetable":
+        check_fields(cls, data)
         values = {name: from_plain(value) for name, value in data.items()}
         return cls(*values.pop("crons", ()), **values)
 

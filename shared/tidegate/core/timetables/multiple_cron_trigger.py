@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from tidegate.core.errors import DefinitionError
-from tidegate.core.plain import from_plain
+from tidegate.core.plain import check_fields, from_plain
 from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, DataInterval, TimeRestriction
 from tidegate.core.timetables.cron_trigger import CronTriggerTimetable
 from tidegate.core.timetables.first_tick import RunImmediately
@@ -67,6 +67,7 @@ class MultipleCronTriggerTimetable(BuiltInTimetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "MultipleCronTriggerTimetable":
+        check_fields(cls, data)
         values = {name: from_plain(value) for name, value in data.items()}
         return cls(*values.pop("crons", ()), **values)
 

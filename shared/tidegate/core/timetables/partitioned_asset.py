@@ -7,10 +7,10 @@ from typing import Any
 
 from tidegate.core.conditions import Condition, Leaf
 from tidegate.core.dates import ContributedDate, resolve_partition_date
-from tidegate.core.errors import DefinitionError
+from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.mappers.base import PartitionMapper
 from tidegate.core.mappers.identity import IdentityMapper
-from tidegate.core.plain import expect, from_plain, plain
+from tidegate.core.plain import check_fields, expect, from_plain, plain
 from tidegate.core.rounds import RerunPolicy, rerun_policy_named
 from tidegate.core.timetables.asset_triggered import as_condition
 from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
@@ -117,9 +117,14 @@ class PartitionedAssetTimetable(BuiltInTimetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> "PartitionedAssetTimetable":
-        config = {
-            from_plain(leaf): from_plain(mapper) for leaf, mapper in data.get("partition_mapper_config", [])
-        }
+        check_fields(cls, data)
+        pairs = data.get("partition_mapper_config", [])
+        if not isinstance(pairs, list) or not all(isinstance(one, list) and len(one) == 2 for one in pairs):
+            raise DefinitionTypeError(
+                "PartitionedAssetTimetable.partition_mapper_config as plain data must be a list of pairs,"
+                f" [[an asset, its mapper]], not {pairs!r:.200}"
+            )
+        config = {from_plain(leaf): from_plain(mapper) for leaf, mapper in pairs}
         rest = {name: value for name, value in data.items() if name != "partition_mapper_config"}
         return cls(
             **{name: from_plain(value) for name, value in rest.items()}, partition_mapper_config=config
