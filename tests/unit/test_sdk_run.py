@@ -154,6 +154,9 @@ def test_an_alias_that_is_taken_for_an_asset_is_named_as_one() -> None:
             outlets[mistaken]
     with pytest.raises(UndeclaredOutletError, match="add it to the job's outlets"):
         outlets[AssetAlias("a")]
+    several: Any = ["found"]
+    with pytest.raises(UndeclaredOutletError, match=r"\['found'\] is no outlet"):
+        outlets[several]
 
 
 def test_what_a_run_has_can_be_printed() -> None:

@@ -134,8 +134,8 @@ class OutletEvents(Mapping[str, OutletAccessor]):
                 f"AssetAlias({outlet.name!r})" if isinstance(outlet, AssetAlias) else repr(_name_of(outlet))
             )
             instead = "add it to the job's outlets"
-            if not isinstance(outlet, AssetAlias) and _name_of(outlet) in self._aliases:
-                instead = f"write outlet_events[AssetAlias({_name_of(outlet)!r})] for the alias"
+            if isinstance(name := _name_of(outlet), str) and name in self._aliases:
+                instead = f"write outlet_events[AssetAlias({name!r})] for the alias"
             raise UndeclaredOutletError(
                 f"{given} is no outlet of job {self._job!r} (declared: {', '.join(declared) or 'none'}): {instead}"
             )
