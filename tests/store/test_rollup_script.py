@@ -1228,3 +1228,13 @@ async def test_what_comes_after_a_discarded_round_in_the_same_batch_opens_anothe
     assert [one["id"] for one in (acted(each, 0)[1][0].details or {})["events"]] == ["e0.0"]
     assert redis.hget("t:{0}:round:day/i1/k", "opened") == f"2.0.{START_MS}"
     assert redis.hlen("t:{0}:marks") == 0
+
+
+async def test_an_event_beside_a_members_own_is_withdrawn_alone(redis: Redis, store: RoundStore) -> None:
+    own, beside = (entry(n, DAY, "k", 0, 3, START_MS) for n in range(2))
+    beside = beside._replace(event=beside.event._replace(key="0 and finer"))
+    await applied(store, None, own, beside, control(2, "withdraw", DAY, "k", "0.0", event_id="e1.0"))
+    stored = redis.hgetall("t:{0}:round:day/i1/k")
+    assert [name for name in stored if name.startswith(("m:", "x:"))] == ["m:0:0"]
+    assert '"e0.0"' in stored["m:0:0"]
+    assert stored["count:0"] == "1"
