@@ -26,6 +26,7 @@ from tidegate.contracts.runs import RunRequest, RunRequestBatch
 from tidegate.contracts.topics import CONTRIBUTIONS, RUN_REQUESTS
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
+from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.gaps import pass_accepted_gaps
 from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
 from tidegate.runtime.producer import audit_records, send_all
@@ -78,10 +79,13 @@ class PartitionOwner:
     async def step(self) -> None:
         """One batch from poll to acknowledged; every second or so also a commit and idle shards moved along."""
         polled = await self.consumer.poll()
+        if polled:
+            crash_point("rollup.read")
         began = monotonic()
         audit: list[AuditEntry] = []
         for tp, records in polled.items():
             audit += await self._fold(tp, records)
+            crash_point("rollup.applied")
         if began - self._moved_at > MOVE_IDLE_EVERY_S:
             self._moved_at = began
             await self._move_idle_shards()
@@ -107,6 +111,7 @@ class PartitionOwner:
                 positions[tp] = replace(self._committed[tp.partition], offset=offset)
         if positions and await self.consumer.commit(positions):
             self._committed.update({tp.partition: position for tp, position in positions.items()})
+            crash_point("rollup.committed")
 
     async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
         """Ask every shard where it stands; the group's offset only says what was acknowledged."""
@@ -299,9 +304,11 @@ class PartitionOwner:
                 metrics.ROUNDS_FIRED.inc(len(some))
         await send_all(self._producer, outgoing + audit_records(audit, self._counts.partitions))
         if sending:
+            crash_point("rollup.sent")
             await self._store.confirm(
                 [(partition, shard, sent) for (partition, shard), sent in sending.items()]
             )
+            crash_point("rollup.confirmed")
         for place, sent in sending.items():
             del self._outbox[place][: len(sent)]
 

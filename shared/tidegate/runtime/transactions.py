@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from tidegate.contracts.outgoing import Outgoing
+from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.sending import LIMITS, send_acknowledged
 
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -79,6 +80,7 @@ class PartitionTransactions:
             with contextlib.suppress(Exception):  # so that readers need not wait for the next start to end it
                 await asyncio.wait_for(producer.abort_transaction(), 2)
             raise
+        crash_point("transaction.produced")
         await producer.commit_transaction()
         self._failed = False
         return acknowledged
