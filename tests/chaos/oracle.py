@@ -113,10 +113,10 @@ def check(logs: Logs, jobs: Sequence[str] = tuple(FACTS)) -> Verdict:
     _check_outlets(jobs, outcomes, events, verdict)
     for (kind, position), ids in entries.by_position.items():
         verdict.unexpected(f"audit entry {kind} at {position} is about nothing that happened ({len(ids)})")
-    for (kind, job, event), found in entries.by_event.items():
+    for (kind, job, identity), found in entries.by_event.items():
         if found:
             verdict.unexpected(
-                f"audit entry {kind} of {job or 'no job'} on {event} has no reason: {found[0]}"
+                f"audit entry {kind} of {job or 'no job'} on {identity} has no reason: {found[0]}"
             )
     return verdict
 

@@ -94,7 +94,7 @@ def plan(
     partitions: int = 4,
     jobs: Sequence[str] = (),
 ) -> Plan:
-    """The plan of a seed: about `events` records, `kills` kills among faults of `kinds` (all where none is given)."""
+    """The plan of a seed: `events` records, `kills` kills among faults of `kinds` (all where none is given)."""
     assets = sorted({asset for job in jobs or FACTS for asset in FACTS[job].assets} & SHARES.keys())
     records = _records(random.Random(f"{seed} events"), events, partitions, assets)
     return Plan(seed, partitions, records, _faults(random.Random(f"{seed} faults"), kills, kinds))
@@ -116,7 +116,7 @@ def _faults(dice: random.Random, kills: int, kinds: Sequence[str]) -> list[Fault
 def _records(dice: random.Random, events: int, partitions: int, assets: Sequence[str]) -> list[Planned]:
     ids = iter(range(2**40))
     whole = sum(SHARES[asset] for asset in assets)
-    wanted = round(events * (1 - DOUBLED - REPLACED - FINER - POISONED - COUSINS))
+    wanted = round(events * (1 - DOUBLED - REPLACED - FINER - POISONED - COUSINS) * 1.01)
     places: list[tuple[float, Planned]] = []
     for asset in assets:
         for place, key in enumerate(_keys(asset, dice, round(wanted * SHARES[asset] / whole))):
@@ -129,7 +129,7 @@ def _records(dice: random.Random, events: int, partitions: int, assets: Sequence
         block = stream[start : start + _BLOCK]
         dice.shuffle(block)
         stream[start : start + _BLOCK] = block
-    return stream
+    return stream[:events]
 
 
 def _keys(asset: str, dice: random.Random, count: int) -> Iterator[str | None]:

@@ -1,0 +1,90 @@
+"""A plan's records published in the background, slowly enough that there is work left for the faults to come."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.chaos.plan import Planned
+
+_AT_ONCE: Final = 25
+_FLUSH_S: Final = 180
+
+
+class Feed:
+    """A thread that publishes at `rate` records a second until `hurry`."""
+
+    def __init__(self, bootstrap: str, records: Sequence[Planned], rate: float) -> None:
+        self.rate, self.sent = rate, 0
+        self._records = records
+        self._settings: dict[str, str | int | bool] = {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "log_level": 0,  # it would tell of every restart of the broker
+        }
+        self._hurry = threading.Event()
+        self._error: BaseException | None = None
+        self._refused: list[KafkaError] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def left(self) -> int:
+        return len(self._records) - self.sent
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def hurry(self, rate: float) -> None:
+        """Publish the rest at `rate`, and return when everything is acknowledged."""
+        self.rate = rate
+        self._thread.join(self.left / rate + _FLUSH_S)
+        assert not self._thread.is_alive(), f"the feed did not end, {self.left} records are left"
+        if self._error is not None:
+            raise self._error
+        assert not self._refused, self._refused[:3]
+
+    def publish(self, topic: str, partition: int, value: bytes | None) -> int:
+        """Publish one record elsewhere and return its offset."""
+        offsets: list[int] = []
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                raise RuntimeError(str(error))
+            offsets.append(message.offset() or 0)
+
+        producer = Producer(self._settings)
+        producer.produce(topic, value, partition=partition, on_delivery=note)
+        assert producer.flush(60) == 0, f"{topic} did not acknowledge a record within 60 s"
+        return offsets[0]
+
+    def _run(self) -> None:
+        try:
+            producer = Producer(self._settings)
+            due = time.monotonic()
+            for start in range(0, len(self._records), _AT_ONCE):
+                for each in self._records[start : start + _AT_ONCE]:
+                    self._produce(producer, each)
+                    self.sent += 1
+                due = max(due + _AT_ONCE / self.rate, time.monotonic() - 1)
+                time.sleep(max(0.0, due - time.monotonic()))
+            assert producer.flush(_FLUSH_S) == 0, "the broker did not acknowledge every record"
+        except BaseException as error:
+            self._error = error
+
+    def _produce(self, producer: Producer, record: Planned) -> None:
+        while True:
+            try:
+                producer.produce(
+                    "asset-events", record.value, record.key, record.partition, on_delivery=self._note
+                )
+                producer.poll(0)
+                return
+            except BufferError:  # Kafka is down for the moment
+                producer.poll(0.1)
+
+    def _note(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._refused.append(error)
