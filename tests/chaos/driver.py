@@ -94,7 +94,9 @@ def run(
     namespace = f"c-{uuid.uuid4().hex[:8]}"
     with ExitStack() as stack:
         redis = stack.enter_context(RedisPair(folder, namespace))
-        kafka = stack.enter_context(Kafka(folder / "kafka"))
+        kafka = Kafka(folder / "kafka")
+        kafka.start_deadline_s = 180.0  # a dozen processes want to start beside it
+        stack.enter_context(kafka)
         asyncio.run(_prepare(kafka.bootstrap, plan.partitions, jobs))
         servers = Backend("chaos", kafka.bootstrap, redis.url)
         fleet = Fleet(servers, namespace, jobs, folder / "services", replicas, SESSION_TIMEOUT_MS, sabotage)

@@ -14,6 +14,7 @@ from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.runtime.crash_points import crash_point
+from tidegate.runtime.patience import reconnecting_slowly
 from tidegate.runtime.sending import LIMITS, send_acknowledged
 
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -46,7 +47,7 @@ class PartitionTransactions:
     async def start(self) -> None:
         """Initialise every id: from here on no predecessor can commit."""
         for producer in self._producers:
-            await producer.start()
+            await reconnecting_slowly(producer).start()
 
     async def stop(self) -> None:
         """Close every producer at once; one that was fenced would go on trying."""
