@@ -110,6 +110,7 @@ def run(
         watch.start()
         began = time.monotonic()
         for number, fault in enumerate(plan.faults, start=1):
+            feed.allowed = len(plan.records) * number // (len(plan.faults) + 1)
             faults.strike(fault)
             # As fast as leaves something for the faults that are still to come.
             per_fault_s = (time.monotonic() - began) / number

@@ -22,8 +22,9 @@ from tests.chaos.redis_pair import RedisPair
 from tests.chaos.watch import StallWatch
 from tests.servers.kafka import Kafka
 
-_HELD_S: Final = 0.5
-_DEADLINE_S: Final = 45.0
+_PUSHED: Final = 40
+"""Records that are published at once, so that there is work for a victim."""
+_DEADLINE_S: Final = 90.0
 _POINT_DEADLINE_S: Final = 20.0
 _SLOW_MS: Final = 5_000
 _POISONED: Final = ("accepted-events", "contributions", "run-requests", "run-events")
@@ -96,7 +97,7 @@ class Faults:
         victim = self._ready_one(self._service(dice), dice)
         point = f"{dice.choice(points_of(victim.name))}:{dice.randint(1, 4)}"
         self._restart(victim, point)
-        if not _until(lambda: not victim.is_running, _POINT_DEADLINE_S):
+        if not self._until(lambda: not victim.is_running, _POINT_DEADLINE_S):
             self._restart(victim, None)
             victim, waiting = self._caught(dice)
             self._die(victim, waiting)
@@ -124,7 +125,7 @@ class Faults:
         victim = self._ready_one(self._service(dice), dice)
         point = f"{dice.choice(points_of(victim.name))}:{dice.randint(1, 3)}"
         self._restart(victim, f"{point}:stop")
-        if not _until(victim.is_stopped, _POINT_DEADLINE_S):
+        if not self._until(victim.is_stopped, _POINT_DEADLINE_S):
             os.kill(victim.pid, signal.SIGSTOP)
             point = "somewhere"
         held_s = self._session_s + dice.uniform(1, 4)
@@ -209,14 +210,13 @@ class Faults:
         deadline = time.monotonic() + _DEADLINE_S
         while time.monotonic() < deadline:
             victim = self._ready_one(name, dice)
+            self._feed.push(_PUSHED)
             os.kill(victim.pid, signal.SIGSTOP)
-            held = time.monotonic() + _HELD_S
+            held = time.monotonic() + self._session_s / 2
             while time.monotonic() < held:
                 if waiting := self._patiently(lambda victim=victim: self._fleet.waiting(victim)):  # type: ignore[misc]
                     return victim, waiting
             os.kill(victim.pid, signal.SIGCONT)
-            if not self._feed.left:
-                name = dice.choice(EVERYBODY)
         raise AssertionError(f"no chance to catch {name} with work waiting for {_DEADLINE_S:g} s")
 
     def _die(self, victim: Member, waiting: int) -> None:
@@ -233,6 +233,14 @@ class Faults:
         """Stop it cleanly, and start it again with a crash point."""
         victim.stop()
         victim.start_with(point)
+
+    def _until(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Whether the condition came to hold, with some work coming along meanwhile."""
+        pushes = 4
+        return any(
+            self._feed.push(_PUSHED) or _until(condition, timeout / pushes)  # type: ignore[func-returns-value]
+            for _ in range(pushes)
+        )
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask Kafka, again where it is not quite there yet."""

@@ -9,15 +9,17 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.chaos.plan import Planned
 
-_AT_ONCE: Final = 25
+_EVERY_S: Final = 0.05
+_TRICKLE_PER_S: Final = 15.0
 _FLUSH_S: Final = 180
 
 
 class Feed:
-    """A thread that publishes at `rate` records a second until `hurry`."""
+    """A thread that publishes at `rate` records a second; what is pushed at once, what is above `allowed` much slower."""
 
     def __init__(self, bootstrap: str, records: Sequence[Planned], rate: float) -> None:
-        self.rate, self.sent = rate, 0
+        self.rate, self.sent, self.allowed = rate, 0, len(records)
+        self._pushed = 0
         self._records = records
         self._settings: dict[str, str | int | bool] = {
             "bootstrap.servers": bootstrap,
@@ -25,7 +27,6 @@ class Feed:
             "linger.ms": 5,
             "log_level": 0,  # it would tell of every restart of the broker
         }
-        self._hurry = threading.Event()
         self._error: BaseException | None = None
         self._refused: list[KafkaError] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -37,9 +38,13 @@ class Feed:
     def start(self) -> None:
         self._thread.start()
 
+    def push(self, count: int) -> None:
+        """Publish so many of the next records at once."""
+        self._pushed += count
+
     def hurry(self, rate: float) -> None:
         """Publish the rest at `rate`, and return when everything is acknowledged."""
-        self.rate = rate
+        self.rate, self.allowed = rate, len(self._records)
         self._thread.join(self.left / rate + _FLUSH_S)
         assert not self._thread.is_alive(), f"the feed did not end, {self.left} records are left"
         if self._error is not None:
@@ -63,13 +68,17 @@ class Feed:
     def _run(self) -> None:
         try:
             producer = Producer(self._settings)
-            due = time.monotonic()
-            for start in range(0, len(self._records), _AT_ONCE):
-                for each in self._records[start : start + _AT_ONCE]:
+            owed, before = 0.0, time.monotonic()
+            while self.left:
+                now = time.monotonic()
+                rate = self.rate if self.sent < self.allowed else min(self.rate, _TRICKLE_PER_S)
+                pushed, self._pushed = self._pushed, 0
+                owed, before = min(owed + rate * (now - before), rate) + pushed, now
+                for each in self._records[self.sent : self.sent + int(owed)]:
                     self._produce(producer, each)
                     self.sent += 1
-                due = max(due + _AT_ONCE / self.rate, time.monotonic() - 1)
-                time.sleep(max(0.0, due - time.monotonic()))
+                owed %= 1
+                time.sleep(_EVERY_S)
             assert producer.flush(_FLUSH_S) == 0, "the broker did not acknowledge every record"
         except BaseException as error:
             self._error = error
