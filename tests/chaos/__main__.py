@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.driver import run
+from tests.chaos.fleet import EVERYBODY
 from tests.chaos.jobs import FACTS
 from tests.chaos.launch import SABOTAGES
 from tests.chaos.plan import EVERY, KILLS, plan
@@ -32,6 +33,12 @@ def main() -> None:
     parser.add_argument(
         "--jobs", type=lambda text: _names(text, tuple(FACTS)), default=tuple(FACTS), help="only these jobs"
     )
+    parser.add_argument(
+        "--victims",
+        type=lambda text: _names(text, EVERYBODY),
+        default=EVERYBODY,
+        help="only these services die",
+    )
     parser.add_argument("--replicas", type=int, default=2, help="processes of every service")
     parser.add_argument(
         "--sabotage", choices=tuple(SABOTAGES), help="break the product: must end with exit code 1"
@@ -47,6 +54,7 @@ def main() -> None:
             jobs=given.jobs,
             replicas=given.replicas,
             sabotage=given.sabotage,
+            victims=given.victims,
             log=lambda line: print(line, flush=True),
         )
     print("\n".join(report.lines()), flush=True)

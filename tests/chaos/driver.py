@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.chaos.faults import Faults
 from tests.chaos.feed import Feed
-from tests.chaos.fleet import Fleet
+from tests.chaos.fleet import EVERYBODY, Fleet
 from tests.chaos.jobs import FACTS, commands_topic, definitions
 from tests.chaos.oracle import Logs, Raw, Verdict, check
 from tests.chaos.plan import Plan
@@ -88,6 +88,7 @@ def run(
     jobs: Sequence[str] = tuple(FACTS),
     replicas: int = 2,
     sabotage: str | None = None,
+    victims: Sequence[str] = EVERYBODY,
     log: Callable[[str], None] = print,
 ) -> Report:
     """Run a plan from empty servers to the verdict; logs of servers and processes stay in `folder`."""
@@ -105,7 +106,7 @@ def run(
         watch = StallWatch(kafka.bootstrap, namespace, fleet.reads)
         stack.callback(watch.stop)
         feed = Feed(kafka.bootstrap, plan.records, _LEAST_PER_S * 4)
-        faults = Faults(fleet, kafka, redis, feed, watch, SESSION_TIMEOUT_MS, log)
+        faults = Faults(fleet, kafka, redis, feed, watch, SESSION_TIMEOUT_MS, victims, log)
         feed.start()
         watch.start()
         began = time.monotonic()

@@ -10,13 +10,13 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaException
 
 from tests.chaos.feed import Feed
-from tests.chaos.fleet import EVERYBODY, SERVICES, Fleet, Member, points_of
+from tests.chaos.fleet import SERVICES, Fleet, Member, points_of
 from tests.chaos.plan import Fault
 from tests.chaos.redis_pair import RedisPair
 from tests.chaos.watch import StallWatch
@@ -44,12 +44,13 @@ class Faults:
         feed: Feed,
         watch: StallWatch,
         session_timeout_ms: int,
+        victims: Sequence[str],
         log: Callable[[str], None],
     ) -> None:
         self._fleet, self._kafka, self._redis, self._feed, self._watch = fleet, kafka, redis, feed, watch
         self._session_s = session_timeout_ms / 1000
         self._log = log
-        self._next_victims: list[str] = []
+        self._victims, self._next_victims = victims, list[str]()
         self.struck: Counter[str] = Counter()
         """By kind of fault."""
         self.kills: Counter[str] = Counter()
@@ -135,7 +136,7 @@ class Faults:
         return f"{victim.label} at {point} for {held_s:.1f} s"
 
     def _rebalance(self, dice: random.Random) -> str:
-        victim = self._ready_one(dice.choice(EVERYBODY), dice)
+        victim = self._ready_one(dice.choice(self._victims), dice)
         with self._watch.fault():
             victim.stop()
         time.sleep(dice.uniform(0, 2))
@@ -192,7 +193,7 @@ class Faults:
     def _service(self, dice: random.Random) -> str:
         """Every service once, then again, in an order of its own each time."""
         if not self._next_victims:
-            self._next_victims = dice.sample(EVERYBODY, len(EVERYBODY))
+            self._next_victims = dice.sample(self._victims, len(self._victims))
         return self._next_victims.pop()
 
     def _ready_one(self, name: str, dice: random.Random) -> Member:

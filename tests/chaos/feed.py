@@ -15,7 +15,7 @@ _FLUSH_S: Final = 180
 
 
 class Feed:
-    """A thread that publishes at `rate` records a second; what is pushed at once, what is above `allowed` much slower."""
+    """A thread that publishes at `rate` records a second, what is pushed at once, beyond `allowed` much slower."""
 
     def __init__(self, bootstrap: str, records: Sequence[Planned], rate: float) -> None:
         self.rate, self.sent, self.allowed = rate, 0, len(records)

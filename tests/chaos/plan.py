@@ -94,7 +94,10 @@ def plan(
     partitions: int = 4,
     jobs: Sequence[str] = (),
 ) -> Plan:
-    """The plan of a seed: `events` records, `kills` kills among faults of `kinds` (all where none is given)."""
+    """The plan of a seed: `events` records, `kills` kills among faults of `kinds` (all where none is given).
+
+    Where no kind is one that kills, it is so many faults of those kinds instead.
+    """
     assets = sorted({asset for job in jobs or FACTS for asset in FACTS[job].assets} & SHARES.keys())
     records = _records(random.Random(f"{seed} events"), events, partitions, assets)
     return Plan(seed, partitions, records, _faults(random.Random(f"{seed} faults"), kills, kinds))
@@ -104,10 +107,10 @@ def _faults(dice: random.Random, kills: int, kinds: Sequence[str]) -> list[Fault
     if unknown := set(kinds) - {*KILLS, *EVERY}:
         raise ValueError(f"faults {sorted(unknown)} are not known: use {', '.join((*KILLS, *EVERY))}")
     wanted = tuple(kinds) or (*KILLS, *EVERY)
-    ways: list[str] = [kind for kind in KILLS if kind in wanted] or ["kill"]
+    ways = [kind for kind in wanted if kind in KILLS] or wanted
     found = [dice.choice(ways) for _ in range(kills)]
     for kind, every in EVERY.items():
-        if kind in wanted:
+        if kind in wanted and ways is not wanted:
             found += [kind] * max(1, kills // every)
     dice.shuffle(found)
     return [Fault(kind, dice.randrange(2**32)) for kind in found]

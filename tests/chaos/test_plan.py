@@ -25,6 +25,7 @@ def test_a_plan_has_the_kills_it_is_asked_for_and_every_other_fault() -> None:
     assert sum(kinds[kind] for kind in KILLS) == 40
     assert kinds.keys() == {*KILLS, *EVERY}
     assert {fault.kind for fault in plan(4, 10, 40, ["crash", "flush"]).faults} == {"crash", "flush"}
+    assert [fault.kind for fault in plan(4, 10, 3, ["zombie"]).faults] == ["zombie"] * 3
     with pytest.raises(ValueError, match="kil"):
         plan(4, 10, 1, ["kil"])
 
