@@ -60,7 +60,7 @@ def measure(
         for one in some:
             work(one)
         each.append((process_time() - began) / len(some) * 1e6)
-    return Measured(name, *(round(value, 2) for value in (median(each), min(each), max(each))), target_us)
+    return Measured(name, round(median(each), 2), round(min(each), 2), round(max(each), 2), target_us)
 
 
 def hourly_keys(count: int) -> list[str]:

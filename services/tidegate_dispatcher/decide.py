@@ -151,8 +151,16 @@ def _report(event: RunEvent, run: Run | None, decisions: Decisions, surroundings
     if run is None or event.attempt != run.attempt or run.state in ENDED or event.state == run.state:
         return
     if event.state in (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED):
+        key = run.partition_key
+        if key is None and event.state is RunState.SUCCEEDED:
+            key = event.partition_key  # the run gave it to itself (rule D8)
         decisions.runs[run.run_id] = run.model_copy(
-            update={"state": event.state, "updated_at": surroundings.now, "error": event.error}
+            update={
+                "state": event.state,
+                "updated_at": surroundings.now,
+                "error": event.error,
+                "partition_key": key,
+            }
         )
 
 

@@ -13,16 +13,17 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
 from tidegate.contracts.audit import AuditEntry, audit_id
-from tidegate.contracts.events import AssetEvent, AssetUpdate, Headers, parse_event
+from tidegate.contracts.events import AssetEvent, AssetUpdate, Headers, parse_event, shortened
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.rejected import DeadLetter, base64_text
 from tidegate.contracts.topics import ACCEPTED, ASSET_EVENTS, MAX_EVENT_BYTES, REJECTED
 from tidegate.core.audit import AuditKind
-from tidegate.core.errors import InvalidEventError
+from tidegate.core.errors import DefinitionError, InvalidEventError
 from tidegate.core.instants import to_us
 from tidegate.definitions import Asset
+from tidegate.definitions.uris import normal_uri, without_credentials
 from tidegate.runtime.unreadable import is_stand_in
 
 SERVICE: Final = "ingest"
@@ -30,6 +31,8 @@ _HEAD_BYTES: Final = 1024
 _MAX_HEADER_BYTES: Final = 64 * 1024
 _MAX_KEY_BYTES: Final = 64 * 1024
 """With the value (256 KiB, a third more in base64) a dead letter stays below 1 MiB."""
+_KIND_OF_CODE: Final = {"alias-without-asset": AuditKind.ALIAS_WITHOUT_ASSET}
+"""Refusals that are audited by a name of their own (B058)."""
 
 
 class KnownAssets:
@@ -37,17 +40,31 @@ class KnownAssets:
 
     def __init__(self, assets: Mapping[str, Asset]) -> None:
         self._names = frozenset(assets)
-        self._by_uri = {assets[name].uri: name for name in sorted(assets, reverse=True)}
+        self._by_uri = {without_credentials(assets[name].uri): name for name in sorted(assets, reverse=True)}
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
     def name_of(self, update: AssetUpdate) -> str:
-        """The name of the event's asset; a URI that no definition gives is a name itself."""
+        """The name of the event's asset; a URI that no definition gives is a name itself, in its normal form.
+
+        Credentials in a URI are dropped before anything else looks at it, as definitions drop them from assets (F31):
+        nothing keeps, quotes or warns of them. Raises InvalidEventError for a URI that breaks the rules.
+        """
+        uri = None if update.asset_uri is None else _normal(update.asset_uri)
         if update.asset is not None:
-            return update.asset
-        assert update.asset_uri is not None
-        return self._by_uri.get(update.asset_uri, update.asset_uri)
+            return without_credentials(update.asset)
+        assert uri is not None
+        return self._by_uri.get(uri, uri)
+
+
+def _normal(uri: str) -> str:
+    try:
+        return normal_uri(without_credentials(uri))
+    except DefinitionError as error:
+        raise InvalidEventError(
+            "invalid-uri", shortened(str(error).replace("Asset.uri", "asset_uri"))
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +130,10 @@ def read_record(
                 "undecodable", "a header name is not UTF-8: the record's value, key and time were not read"
             )
         event = parse_event(record.value, record.headers)
+        name = assets.name_of(event.data)
     except InvalidEventError as error:
         return _refused(tp, source, record, error)
-    return Candidate(
-        source, record.offset, record.timestamp, event, assets.name_of(event.data), team_of(tp.topic)
-    )
+    return Candidate(source, record.offset, record.timestamp, event, name, team_of(tp.topic))
 
 
 def decide(
@@ -179,6 +195,7 @@ def _accepted(candidate: Candidate, asset: str, stamp: int) -> AcceptedEvent:
         partition_date=None if data.partition_date is None else to_us(data.partition_date),
         extra=data.extra,
         team=candidate.team,
+        aliases=tuple(dict.fromkeys(data.aliases or ())),
     )
 
 
@@ -217,9 +234,10 @@ def _fitting(headers: Headers) -> Headers:
 
 def _refusal(refused: Refused) -> AuditEntry:
     letter = refused.letter
+    kind = _KIND_OF_CODE.get(letter.code, AuditKind.EVENT_REFUSED)
     return AuditEntry(
-        id=audit_id(AuditKind.EVENT_REFUSED, refused.position),
-        kind=AuditKind.EVENT_REFUSED,
+        id=audit_id(kind, refused.position),
+        kind=kind,
         service=SERVICE,
         at=letter.at,
         message=letter.reason,

@@ -11,6 +11,7 @@ from tidegate.core.conditions import Leaf
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef
 from tidegate.definitions.routes import JobRoutes, Note, Route, Target
+from tidegate.definitions.uris import without_credentials
 from tidegate.runtime.definitions_view import DefinedJob
 
 SERVICE = "mapper"
@@ -75,12 +76,12 @@ def plan(
 
 
 def _names(leaf: Leaf, by_uri: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """The names of the assets that a leaf stands for."""
+    """The names of the assets that a leaf stands for; none for an alias, which events name themselves."""
     if isinstance(leaf, Asset | AssetNameRef):
         return (leaf.name,)
     if isinstance(leaf, AssetUriRef):
-        # An event that gives a URI which no definition has is named after the URI.
-        return tuple(dict.fromkeys((*by_uri.get(leaf.uri, ()), leaf.uri)))
+        # An event with a URI that no definition has is named by the URI, as ingest does.
+        return tuple(dict.fromkeys((*by_uri.get(leaf.uri, ()), without_credentials(leaf.uri))))
     return ()
 
 

@@ -4,11 +4,14 @@
 --                        high:<source> "offset.ordinal" of the highest contribution folded (E1)
 -- KEYS[2] outbox  hash   "offset.ordinal[.1]" -> what still has to be sent: JSON, and where a round fired its fields
 --                        and values, one a line
--- KEYS[3] marks   hash   round -> "generation fired-at members"; members is "*" or ",asset:member,..." (R5)
+-- KEYS[3] marks   hash   round -> "generation fired-at dated members"; dated is 1 where an event brought a date of the
+--                        key and the job has a rollup; members is "*" or ",asset:member,..." (R5)
 -- KEYS[4] expiry  zset   round -> fired-at
 -- KEYS[5] seen    zset   digest of (round, event) -> fired-at: the events of fired rounds, the replaced ones included
 -- KEYS[6] open    zset   round -> 0, so that the open rounds of a job are a range by name
--- KEYS[7...]      hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
+-- KEYS[7] kept    hash   round -> "generation fired-at" and, one a line, its fields and values when it fired: only of
+--                        jobs with rerun policy refire, and only of use to the mark of that generation and time
+-- KEYS[8...]      hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
 --                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
 --                        x:<asset>:<member>:<key> further events of that member with other keys (D21), r:<digest>
 --                        replaced events
@@ -30,7 +33,7 @@
 -- The embedded broker takes about a microsecond for every line that runs, function calls included, and ten for a
 -- command. So the loop over entries runs few lines, some of them full, and leaves parsing to cjson.
 
-local log, outbox, marks, expiry, seen, open = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local log, outbox, marks, expiry, seen, open, kept = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local partition, believed, upto, last_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local committed, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
 local call, sub = redis.call, string.sub
@@ -52,6 +55,7 @@ for n, text in ipairs(batch.jobs) do
   local rollups, assets, clauses = ref[4], ref[5], ref[6]
   -- keeps: assets of which other keys of one member are kept beside it (D21, D23); alone: that satisfy the condition
   local job = {text = text, assets = #assets, clauses = clauses, windowed = #rollups > 0, keeps = {}, alone = {}}
+  job.policy = not job.windowed and 'new_round' or type(ref[7]) == 'string' and ref[7] or nil  -- null is no nil
   for asset = 0, job.assets - 1 do
     job.keeps[asset] = not job.windowed
   end
@@ -85,8 +89,8 @@ local function in_slices(command, key, arguments, from)
 end
 
 -- What firings leave behind, written once at the end; of two values for one field the later one stays. `mark_of` is by
--- number of the round, `fired_at` by digest of the event.
-local mark_of, fired_at, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {1, 0}
+-- number of the round, `fired_at` by digest of the event, `kept_of` by name of the round.
+local mark_of, fired_at, kept_of, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {}, {1, 0}
 
 -- The part at hand. `values` are those of its fields, kept up to date; `exists` says whether the round is in Redis;
 -- `writes` are the fields and values of events that are not, `changed` the assets whose counts are not, with their
@@ -97,8 +101,8 @@ local values, exists, writes, changed, mark
 local function read_mark()
   local text = call('HGET', marks, name)
   if text then
-    local generation, at, members = string.match(text, '^(%d+) (%d+) (.*)$')
-    return {generation = tonumber(generation), at = tonumber(at), members = members}
+    local generation, at, dated, members = string.match(text, '^(%d+) (%d+) (%d) (.*)$')
+    return {generation = tonumber(generation), at = tonumber(at), dated = dated == '1', members = members}
   end
 end
 
@@ -165,54 +169,40 @@ local function send(field, event, at, rest)
   reply[n + 1], reply[n + 2] = field, about .. ',"event":[' .. event .. '],' .. rest
 end
 
-local function audit(kind, offset, ordinal, at, asset, event, other)
+local function audit(kind, offset, ordinal, at, asset, event, more)
   if offset >= committed then
-    local about = '"audit":"' .. kind .. '","asset":' .. asset .. ',"other":'
-    send(offset .. '.' .. ordinal .. '.1', event, at, about .. (other and '[' .. other .. ']}' or 'null}'))
+    local about = '"audit":"' .. kind .. '","asset":' .. asset
+    send(offset .. '.' .. ordinal .. '.1', event, at, about .. (more or '') .. '}')
   end
 end
 
--- Whether a contribution comes too late to change anything, which goes to the audit log: its event was in a round that
--- fired, or its window has fired.
-local function is_past(offset, ordinal, at, asset, place, event)
-  local since, digest = at - horizon, digest_of(event)
-  if mark.at < since then
-    return false  -- expired, whether or not it was removed yet
-  end
-  local seen_at = fired_at[digest] or call('ZSCORE', seen, digest)
-  if seen_at and tonumber(seen_at) >= since then
-    audit('duplicate-event', offset, ordinal, at, asset, event)
-    return true
-  end
-  if job.windowed then
-    local member = ',' .. sub(fields[place], 3) .. ','
-    local was_in = mark.members == '*' or string.find(mark.members, member, 1, true)
-    audit(was_in and 'member-rerun' or 'member-late', offset, ordinal, at, asset, event)
-  end
-  return job.windowed
+-- The field that takes a further event of a member: that of the member, whose event is `old`, or one beside it.
+local function field_for(old, asset, place, event, key_end)
+  local field, key = fields[place], sub(event, KEY_FROM, key_end)
+  local is_beside = job.keeps[asset] and sub(old, KEY_FROM, key_end) ~= key
+  return is_beside and 'x' .. sub(field, 2) .. ':' .. key or field, is_beside
+end
+
+local function about_older(event)
+  return event and ',"other":[' .. event .. ']' or ''
 end
 
 -- Takes a further event of a member that is there.
-local function replace_or_keep(offset, ordinal, at, asset, place, event, key_end)
+local function replace_or_keep(offset, ordinal, at, asset, place, date, event, key_end)
   flush()
-  local field, old, key = fields[place], values[place], sub(event, KEY_FROM, key_end)
-  local is_kept_beside = job.keeps[asset] and sub(old, KEY_FROM, key_end) ~= key
-  if is_kept_beside then
-    field = 'x' .. sub(field, 2) .. ':' .. key
-    old = call('HGET', round, field)
-  end
-  local digest = digest_of(event)
+  local field, is_beside = field_for(values[place], asset, place, event, key_end)
+  local old, digest = values[place], digest_of(event)
+  if is_beside then old = call('HGET', round, field) end
   if old and digest_of(old) == digest or call('HEXISTS', round, 'r:' .. digest) == 1 then
-    audit('duplicate-event', offset, ordinal, at, asset, event, old)
+    audit('duplicate-event', offset, ordinal, at, asset, event)
     return
   end
   call('HSET', round, field, event)
-  if not is_kept_beside then
-    values[place] = event
-  end
+  if date then call('HSET', round, 'date:' .. asset, date) end
+  if not is_beside then values[place] = event end
   if old then
     call('HSET', round, 'r:' .. digest_of(old), '')
-    audit('member-replaced', offset, ordinal, at, asset, event, old)
+    audit('member-replaced', offset, ordinal, at, asset, event, about_older(old))
   end
 end
 
@@ -248,51 +238,117 @@ local function remember(lines, pattern, at)
   end
 end
 
-local function fire(offset, ordinal, at, event)
-  local whole, n = take_whole(), #new_marks
-  local lines = '\n' .. table.concat(whole, '\n')  -- neither fields nor values hold a line break
+-- Marks a round as fired with these lines of fields and values, and sends it.
+local function mark_fired(offset, ordinal, at, event, generation, members, lines)
+  local n, head = #new_marks, generation .. ' ' .. at
+  local dated = job.windowed and string.find(lines, '\ndate:', 1, true)
+  mark = {generation = generation, at = at, dated = dated, members = members}
+  mark_of[number], new_expiry[n + 1], new_expiry[n + 2] = mark, at, name
+  new_marks[n + 1], new_marks[n + 2] = name, head .. (dated and ' 1 ' or ' 0 ') .. members
   remember(lines, '\n"([^"]*)', at)  -- only events start with a quote
-  if exists then remember(lines, '\nr:([^\n]*)', at) end
-  local generation = mark and mark.at >= at - horizon and mark.generation + 1 or 1
-  mark = {generation = generation, at = at, members = present(lines)}
-  mark_of[number], values, exists, writes, changed = mark, {}, false, {}, {}
-  new_marks[n + 1], new_marks[n + 2] = name, generation .. ' ' .. at .. ' ' .. mark.members
-  new_expiry[n + 1], new_expiry[n + 2] = at, name
+  if job.policy == 'refire' then kept_of[name] = head .. lines end
   if offset >= committed then
     send(offset .. '.' .. ordinal, event, at, '"generation":' .. generation .. '}' .. lines)
   end
 end
 
+-- The round of the part fires, or is said to wait for more than there is: `needed` is below 0 then.
+local function fire(offset, ordinal, at, event, asset, needed, arrived, need)
+  if needed < 0 then
+    local window = ',"window":[' .. string.gsub(need, ' ', ',') .. ']'
+    return arrived == 1 and audit('window-unsatisfiable', offset, ordinal, at, asset, event, window)
+  end
+  local lines = '\n' .. table.concat(take_whole(), '\n')  -- neither fields nor values hold a line break
+  if exists then remember(lines, '\nr:([^\n]*)', at) end
+  local generation, members = mark and mark.at >= at - horizon and mark.generation + 1 or 1, present(lines)
+  values, exists, writes, changed = {}, false, {}, {}
+  mark_fired(offset, ordinal, at, event, generation, members, lines)
+end
+
+-- The value of a field among lines, and the lines with another value there.
+local function exchange(lines, field, value)
+  local _, before = string.find(lines, '\n' .. field .. '\n', 1, true)
+  if not before then
+    return nil, lines .. '\n' .. field .. '\n' .. value
+  end
+  local after = string.find(lines, '\n', before + 1, true) or #lines + 1
+  return sub(lines, before + 1, after - 1), sub(lines, 1, before) .. value .. sub(lines, after)
+end
+
+-- Runs a fired round again with this event in it; false where the round has not kept its events.
+local function refire(offset, ordinal, at, asset, place, date, event, key_end)
+  local head, text = mark.generation .. ' ' .. mark.at .. '\n', kept_of[name] or call('HGET', kept, name) or ''
+  if sub(text, 1, #head) ~= head then
+    return false
+  end
+  local lines = sub(text, #head)
+  local field = field_for(exchange(lines, fields[place], '') or event, asset, place, event, key_end)
+  local old, changed_lines = exchange(lines, field, event)
+  if date then changed_lines = select(2, exchange(changed_lines, 'date:' .. asset, date)) end
+  audit('member-rerun', offset, ordinal, at, asset, event, ',"runs":true' .. about_older(old))
+  mark_fired(offset, ordinal, at, event, mark.generation + 1, mark.members, changed_lines)
+  return true
+end
+
+-- Whether a contribution of a round that has fired is no part of a new one; what follows from it is done then.
+local function is_past(offset, ordinal, at, asset, place, date, event, key_end)
+  local since, digest = at - horizon, digest_of(event)
+  if mark.at < since then
+    return false  -- expired, whether or not it was removed yet
+  end
+  local seen_at = fired_at[digest] or call('ZSCORE', seen, digest)
+  if seen_at and tonumber(seen_at) >= since then
+    audit('duplicate-event', offset, ordinal, at, asset, event)
+    return true
+  end
+  local policy = job.policy or (date or mark.dated) and 'ignore' or 'new_round'
+  if policy == 'new_round' then
+    return false
+  end
+  local is_in = mark.members == '*' or string.find(mark.members, ',' .. sub(fields[place], 3) .. ',', 1, true)
+  if not is_in then
+    audit('member-late', offset, ordinal, at, asset, event)
+  elseif policy ~= 'refire' or not refire(offset, ordinal, at, asset, place, date, event, key_end) then
+    audit('member-rerun', offset, ordinal, at, asset, event)
+  end
+  return true
+end
+
 local repeats, read = batch.repeats, batch.repeats
 for _, part in ipairs(batch.parts) do
   number, name, key_json, job_number, fields, entries = unpack(part)
-  job, round, writes, changed, mark = jobs[job_number], KEYS[6 + number], {}, {}, mark_of[number] or read_mark()
+  job, round, writes, changed, mark = jobs[job_number], KEYS[7 + number], {}, {}, mark_of[number] or read_mark()
   values = call('HMGET', round, unpack(fields))
   exists, read = values[1], read + #entries
   for n = 1, #entries do
     local source, high, high_ordinal,  -- coordinates on the source
       offset, ordinal, at,             -- place on the input log, time of the record
       asset, count, place,             -- the places of the asset's count and of the member among the fields
-      needed, need,                    -- how many members are enough; "size needed"
-      date, event, key_end = unpack(entries[n])
+      needed, need,                    -- how many members are enough, -1 for more than there are; "size needed"
+      date, event, key_end = unpack(entries[n])  -- the date of the key or false; the event and where its key ends
     if has_repeats[source] and not is_above(high, high_ordinal, highs[source]) then
       repeats = repeats + 1
-    elseif mark and is_past(offset, ordinal, at, asset, place, event) then
+    elseif mark and is_past(offset, ordinal, at, asset, place, date, event, key_end) then
       -- the round stays as it is
     elseif values[place] then
-      replace_or_keep(offset, ordinal, at, asset, place, event, key_end)
+      replace_or_keep(offset, ordinal, at, asset, place, date, event, key_end)
     else
       local arrived, written = (values[count] or 0) + 1, #writes
-      values[place], values[count], values[count + 1], changed[asset] = event, arrived, need, date
+      values[place], values[count], values[count + 1], changed[asset] = event, arrived, need, changed[asset] or date
       writes[written + 1], writes[written + 2] = fields[place], event
       if not values[1] then values[1] = offset .. '.' .. ordinal .. '.' .. at end
-      if arrived >= needed and (job.alone[asset] or is_satisfied()) then fire(offset, ordinal, at, event) end
+      if arrived >= needed and (needed < 0 or job.alone[asset] or is_satisfied()) then
+        fire(offset, ordinal, at, event, asset, needed, arrived, need)
+      end
     end
   end
   if #writes > 0 then flush() end
 end
 
 in_slices('HSET', marks, new_marks)
+for round_name, text in pairs(kept_of) do
+  call('HSET', kept, round_name, text)
+end
 in_slices('ZADD', expiry, new_expiry)
 in_slices('ZADD', seen, new_seen)
 in_slices('HSET', outbox, reply, 3)
@@ -313,6 +369,7 @@ if gone > 0 then
   local before, share = '(' .. string.format('%d', gone), SLICE + 2 * read
   local rounds = call('ZRANGEBYSCORE', expiry, '-inf', before, 'LIMIT', 0, share)
   in_slices('HDEL', marks, rounds)
+  in_slices('HDEL', kept, rounds)
   in_slices('ZREM', expiry, rounds)
   in_slices('ZREM', seen, call('ZRANGEBYSCORE', seen, '-inf', before, 'LIMIT', 0, share))
 end

@@ -2,11 +2,11 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic_core import to_json
 
@@ -19,6 +19,7 @@ from tidegate.contracts.topics import CONTRIBUTIONS, MAX_INTERNAL_BYTES
 from tidegate.core.audit import AuditKind
 from tidegate.core.dates import ContributedDate, resolve_partition_date
 from tidegate.core.instants import from_ms, from_us
+from tidegate.core.rounds import Note
 
 SERVICE = "rollup"
 ENTRIES_PER_CALL = 2_000
@@ -150,7 +151,7 @@ def script_arguments(entries: Sequence[Entry]) -> tuple[list[str], str]:
                 each.asset,
                 2 + 2 * each.asset,
                 part.place_of(each.asset, each.member),
-                each.needed,
+                -1 if each.needed > each.size else each.needed,
                 f"{each.size} {each.needed}",
                 False if each.decoded is None else str(each.decoded),  # the script would round a number
                 event,
@@ -178,8 +179,11 @@ def _stored(name: str, entry: Entry) -> tuple[str, int]:
     """The event as its round keeps it, and the length in bytes of its part up to the key."""
     event, each = entry.event, entry.contribution
     start = f'"{_digest(name, event)}",{_json(event.key)}'
-    rest = _json((event.id, event.source, event.at, event.date, each.carried, event.extra))
-    return f"{start},{rest[1:-1]}", len(start.encode())
+    carried = False if each.is_date_failed else each.carried
+    rest: tuple[Any, ...] = (event.id, event.source, event.at, event.date, carried, event.extra)
+    if event.asset and event.asset != entry.job.assets[each.asset]:
+        rest = (*rest, event.asset)
+    return f"{start},{_json(rest)[1:-1]}", len(start.encode())
 
 
 def _digest(name: str, event: MemberEvent) -> str:
@@ -223,8 +227,17 @@ class StoredEvent(NamedTuple):
     source: str
     at: int
     date: int | None
-    carried: int | None
+    carried: int | Literal[False] | None
+    """False where the mapper failed to read a date of the downstream key, which leaves the run without one."""
     extra: dict[str, Any] | None
+    asset: str | None = None
+    """Its asset's name, where the schedule names the asset otherwise."""
+
+    @property
+    def contributed_date(self) -> ContributedDate:
+        if self.carried is False:
+            return ContributedDate(None, True, is_failed=True)
+        return ContributedDate(None if self.carried is None else from_us(self.carried), False)
 
 
 def _stored_event(values: Sequence[Any]) -> StoredEvent:
@@ -267,10 +280,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
     fired = _fired_round(each.round)
     stored = fired.events
     dates = [ContributedDate(from_us(date), True) for date in fired.dates]
-    dates += [
-        ContributedDate(from_us(event.carried), False) for _, _, event in stored if event.carried is not None
-    ]
-    resolved = resolve_partition_date(dates)
+    resolved = resolve_partition_date([*dates, *(event.contributed_date for _, _, event in stored)])
     request = RunRequest(
         offset=each.offset,
         ordinal=each.ordinal,
@@ -278,7 +288,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
         job=job.id,
         incarnation=job.incarnation,
         revision=job.revision,
-        partition_key=key,
+        partition_key=key or None,
         partition_date=resolved.at,
         generation=payload["generation"],
         completed_by=_stored_event(payload["event"]).id,
@@ -288,7 +298,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
         ),
         events=tuple(
             TriggeringEvent(
-                asset=job.assets[asset],
+                asset=event.asset or job.assets[asset],
                 id=event.id,
                 source=event.source,
                 member=member,
@@ -313,7 +323,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
         message="the run has no partition date: its events give "
         + ", ".join(date.isoformat() for date in resolved.conflict),
         job=job.id,
-        partition_key=key,
+        partition_key=key or None,
     )
     return request, conflict
 
@@ -325,39 +335,30 @@ def run_id(job: JobRef, key: str, generation: int, events: Iterable[StoredEvent]
     return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
-_MESSAGES: Mapping[AuditKind, Callable[[StoredEvent, StoredEvent | None], str]] = {
-    AuditKind.DUPLICATE_EVENT: lambda event, other: (
-        f"event {event.id!r} is already part of this round or of one that fired"
-    ),
-    AuditKind.MEMBER_REPLACED: lambda event, other: (
-        f"event {event.id!r} replaces {other.id if other else '?'!r}, an older one with the same key"
-    ),
-    AuditKind.MEMBER_RERUN: lambda event, other: (
-        f"event {event.id!r} repeats a member of a round that has fired; it starts no run (rerun policy: ignore)"
-    ),
-    AuditKind.MEMBER_LATE: lambda event, other: (
-        f"event {event.id!r} came after its round had fired without it"
-    ),
-}
-
-
 def audit_entry(each: Pending, partition: int) -> AuditEntry:
     """The audit entry that the script noted."""
     payload = each.payload
     kind, job, event = AuditKind(payload["audit"]), JobRef(*payload["job"]), _stored_event(payload["event"])
-    other = None if payload["other"] is None else _stored_event(payload["other"])
+    older = _stored_event(payload["other"]).id if payload.get("other") else None
+    window = tuple(payload["window"]) if "window" in payload else None
+    note = Note(kind, event.id, older, payload.get("runs", False), window)
     position = f"{CONTRIBUTIONS}/{partition}@{each.offset}"
+    details: dict[str, Any] = {"event_key": event.key}
+    if older is not None:
+        details["replaced_event_id"] = older
+    if window is not None:
+        details |= {"size": window[0], "needed": window[1]}
     return AuditEntry(
         id=audit_id(kind, position, each.ordinal),
         kind=kind,
         service=SERVICE,
         at=payload["at"],
-        message=_MESSAGES[kind](event, other),
+        message=note.message,
         job=job.id,
-        asset=job.assets[payload["asset"]],
-        partition_key=payload["key"],
+        asset=event.asset or job.assets[payload["asset"]],
+        partition_key=payload["key"] or None,
         event_id=event.id,
         event_source=event.source,
         position=position,
-        details={"event_key": event.key, **({"replaced_event_id": other.id} if other else {})},
+        details=details,
     )

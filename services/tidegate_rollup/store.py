@@ -103,6 +103,7 @@ class RoundStore:
                     prefix + "expiry",
                     prefix + "seen",
                     open_key(self._namespace, call.shard),
+                    prefix + "kept",
                     *(round_key(self._namespace, call.shard, name) for name in rounds),
                 ]
                 arguments = (

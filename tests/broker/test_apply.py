@@ -1,17 +1,24 @@
 """Topics, the installation record and `tidegate apply`, on a broker."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.broker.conftest import Install, delete_topics
+from tests.broker.conftest import Install, define, delete_topics, read_all, send
 from tests.servers.backends import Backend
-from tidegate import Asset, DefinitionError, Job, PartitionedAssetTimetable
-from tidegate.contracts.definitions import Installation
-from tidegate.contracts.topics import AUDIT, declared_topics
+from tidegate import Asset, AssetAlias, DefinitionError, Job, PartitionedAssetTimetable
+from tidegate.contracts.definitions import DefinitionRecord, Installation
+from tidegate.contracts.topics import AUDIT, DEFINITIONS, declared_topics
+from tidegate.core.plain import plain
 from tidegate.definitions import Definitions
 from tidegate.runtime.applying import What, apply_definitions
 from tidegate.runtime.definitions_log import definitions_log
 from tidegate.runtime.definitions_view import NotInstalledError, definitions_view
-from tidegate.runtime.installing import InstallationMismatchError, install, mismatches
+from tidegate.runtime.installing import InstallationMismatchError, mismatches
+from tidegate.runtime.installing import install as install_again
 from tidegate.runtime.topic_admin import admin_client
 
 A = Asset("a")
@@ -25,20 +32,89 @@ async def test_installing_makes_the_topics_once_and_keeps_the_counts(backend: Ba
     with pytest.raises(NotInstalledError, match="topics create"):
         await mismatches(backend.kafka)
     wanted = Installation(partitions=3, shards=6)
-    first = await install(backend.kafka, wanted)
+    first = await install_again(backend.kafka, wanted)
     assert first.is_new
     assert set(first.created) == {topic.name for topic in declared_topics(3)}
-    again = await install(backend.kafka, wanted)
+    again = await install_again(backend.kafka, wanted)
     assert not again.is_new
     assert again.created == ()
     with pytest.raises(InstallationMismatchError, match="3 partitions and 6 shards"):
-        await install(backend.kafka, Installation(partitions=4, shards=6))
+        await install_again(backend.kafka, Installation(partitions=4, shards=6))
     assert await mismatches(backend.kafka) == (wanted, [])
 
 
-async def test_a_missing_topic_is_reported_and_made_again(install: Install) -> None:
-    from tidegate.runtime.installing import install as install_again
+async def test_teams_are_switched_later_and_left_alone_where_nothing_is_said(install: Install) -> None:
+    kafka, counts = install(partitions=2, shards=4).kafka, Installation(partitions=2, shards=4)
+    switched = counts.model_copy(update={"multi_team": True})
+    async with definitions_view(kafka) as view:
+        for multi_team, records, expected in [
+            (None, 1, counts),
+            (False, 1, counts),
+            (True, 2, switched),
+            (True, 2, switched),
+            (None, 2, switched),
+            (False, 3, counts),
+        ]:
+            found = await install_again(kafka, counts, multi_team=multi_team)
+            assert (found.installation, found.is_new) == (expected, False)
+            written = await read_all(kafka, DEFINITIONS)
+            assert len(written) == records
+            await view.wait_for(records)
+            assert view.installation == expected
+        assert [view.is_multi_team_at(offset) for offset in (1, 2, 3)] == [False, True, False]
+    assert len({DefinitionRecord.from_bytes(each.value).incarnation for each in written}) == 1
+    with pytest.raises(InstallationMismatchError):
+        await install_again(kafka, Installation(partitions=2, shards=5), multi_team=True)
+    assert (await mismatches(kafka))[0] == counts
 
+
+def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line as people call it."""
+    command = [sys.executable, "-m", "tidegate.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+async def test_the_command_line_switches_teams_and_leaves_them(install: Install) -> None:
+    at = install(partitions=2, shards=4)
+    create = ("topics", "create", "--partitions", "2", "--shards", "4", "--kafka", at.kafka)
+    for option, said in [((), False), (("--multi-team",), True), ((), True), (("--no-multi-team",), False)]:
+        done = tidegate(*create, *option)
+        assert done.returncode == 0, done.stderr
+        assert ("teams filtered" in done.stdout) is said
+        assert (await mismatches(at.kafka))[0].multi_team is said
+
+
+async def test_a_definition_with_an_unknown_type_is_refused_alone(install: Install, tmp_path: Path) -> None:
+    at = install()
+    unknown = {"type": "Job", "id": "other", "schedule": {"type": "LunarTimetable"}}
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps([unknown, plain(DAILY)]))
+    done = tidegate("apply", str(file), "--kafka", at.kafka)
+    assert done.returncode == 1
+    assert "refused: other" in done.stdout
+    assert "'LunarTimetable'" in done.stdout
+    async with definitions_log(at.kafka) as log:
+        assert set(log.of_kind("job")) == {"daily"}
+
+
+async def test_warnings_look_at_what_is_defined_already(install: Install) -> None:
+    kafka = install().kafka
+    waiting = Job("waiting", Asset.ref(name="data") & AssetAlias("out"), team="blue")
+    found = await apply_definitions(kafka, Definitions((waiting,)))
+    assert len(found.warnings) == 3
+    producer = Job("producer", outlets=[Asset("data"), AssetAlias("out")])
+    await define(kafka, producer)
+    await send(kafka, [(DEFINITIONS, 0, b"job:unreadable", unreadable())])
+    await install_again(kafka, Installation(partitions=2, shards=4), multi_team=True)
+    assert (await apply_definitions(kafka, Definitions((waiting,)))).warnings == ()
+
+
+def unreadable() -> bytes:
+    body = {"type": "Job", "id": "unreadable", "schedule": {"type": "LunarTimetable"}}
+    return DefinitionRecord(kind="job", id="unreadable", incarnation="i", body=body).to_bytes()
+
+
+async def test_a_missing_topic_is_reported_and_made_again(install: Install) -> None:
     kafka = install(partitions=2, shards=4).kafka
     async with admin_client(kafka) as admin:
         await delete_topics(admin, [AUDIT])

@@ -3,7 +3,8 @@
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from time import time
 
@@ -14,6 +15,7 @@ from redis.asyncio import Redis
 from tests.broker.conftest import Install, Installed, define, delete_topics, read_all, send, until_async
 from tests.broker.copies import copy_keys, put_back
 from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.events import parse_event
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
     Run,
@@ -25,10 +27,20 @@ from tidegate.contracts.runs import (
     TriggeringEvent,
     WindowProgress,
 )
-from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS, RUNS, run_commands_topic
-from tidegate.definitions import Asset, Job
+from tidegate.contracts.topics import (
+    ASSET_EVENTS,
+    CONTRIBUTIONS,
+    RUN_EVENTS,
+    RUN_REQUESTS,
+    RUNS,
+    run_commands_topic,
+)
+from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.positions import Position
 from tidegate.runtime.topic_admin import admin_client, create_topics
+from tidegate.sdk import Run as WorkerRun
+from tidegate.sdk import Worker
+from tidegate.sdk.template import render
 from tidegate_dispatcher.decide import forgettable
 
 JOB, TOPIC = "daily", "run-commands.daily"
@@ -156,6 +168,66 @@ async def test_requests_that_come_again_by_their_coordinates_give_one_command(at
     assert [each.name for each in first.outlets] == ["daily_out"]
     assert first.triggering_asset_events[0].extra == {"n": 5}
     assert await audit(at) == {}
+
+
+async def test_runs_without_partitions_are_dispatched_worked_off_and_get_the_key_that_they_gave_themselves(
+    at: Installed,
+) -> None:
+    await define(at.kafka, Job(JOB, schedule=None, outlets=[Asset("daily_out"), AssetAlias("made")]))
+    worker = Worker(at.kafka, group=at.namespace, namespace=at.namespace)
+    said_by_templates: dict[str, str] = {}
+
+    @worker.job(JOB)
+    def daily(run: WorkerRun) -> None:
+        text = "[{{ partition_key }}] [{% if partition_date %}{{ partition_date | ds }}{% endif %}]"
+        said_by_templates[run.run_id] = render(text, run.context())
+        if run.run_id == "run-6":
+            run.outlet_events["daily_out"].add_partitions("us")
+            run.outlet_events[AssetAlias("made")].add(Asset("a"))
+        if run.run_id == "run-7":
+            run.outlet_events["daily_out"].add_partitions(["us", "eu"])
+
+    async with working(worker):
+        with at.service("dispatcher") as dispatcher:
+            dispatcher.wait_ready()
+            await ask(
+                at,
+                request(5, partition_key=None, revision=2, partition_date=None),
+                request(6, partition_key=None, revision=2),
+                request(7, partition_key=None, revision=2),
+                request(8, revision=2),
+            )
+            found = [await until_state(at, f"run-{n}", RunState.SUCCEEDED) for n in (5, 6, 7, 8)]
+    assert [each.partition_key for each in found] == [None, "us", None, "day-8"]
+    records = await read_all(at.kafka, TOPIC)
+    assert Counter(record.key for record in records) == {JOB.encode(): 3, b"day-8": 1}
+    assert said_by_templates == {
+        "run-5": "[] []",
+        "run-6": "[] [2010-03-14]",
+        "run-7": "[] [2010-03-14]",
+        "run-8": "[day-8] [2010-03-14]",
+    }
+    events = [
+        parse_event(record.value, record.headers).data for record in await read_all(at.kafka, ASSET_EVENTS)
+    ]
+    assert Counter((each.asset, each.aliases, each.partition_key) for each in events) == {
+        ("daily_out", None, None): 1,
+        ("daily_out", None, "us"): 2,
+        ("daily_out", None, "eu"): 1,
+        ("daily_out", None, "day-8"): 1,
+        ("a", ("made",), None): 1,
+    }
+    assert await audit(at) == {}
+
+
+@asynccontextmanager
+async def working(worker: Worker) -> AsyncIterator[None]:
+    task = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await task
 
 
 async def test_a_run_id_from_elsewhere_is_audited_and_sends_nothing(at: Installed) -> None:

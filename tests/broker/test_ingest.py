@@ -5,7 +5,6 @@ import os
 import random
 import signal
 from base64 import b64decode
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -23,16 +22,14 @@ from tests.broker.conftest import (
     send,
     until_async,
 )
+from tests.broker.events import audit, event, give
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
-from tidegate.contracts.audit import AuditEntry
-from tidegate.contracts.events import EVENT_TYPE
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.rejected import DeadLetter
 from tidegate.contracts.topics import (
     ACCEPTED,
     ASSET_EVENTS,
-    AUDIT,
     REJECTED,
     RUNS,
     Topic,
@@ -47,15 +44,6 @@ from tidegate.runtime.starting import recreated
 from tidegate.runtime.topic_admin import admin_client, create_topics
 from tidegate.runtime.transactions import PartitionTransactions
 
-KEY = "2010-03-14T01:00:00"
-
-
-def event(id: str, asset: str | None = "hourly", **data: Any) -> bytes:
-    data = {"asset": asset, "partition_key": KEY} | data
-    return json.dumps(
-        {"specversion": "1.0", "id": id, "source": "/tests", "type": EVENT_TYPE, "data": data}
-    ).encode()
-
 
 def without(event: bytes, *path: str) -> bytes:
     whole = json.loads(event)
@@ -64,12 +52,6 @@ def without(event: bytes, *path: str) -> bytes:
         inner = inner[name]
     del inner[path[-1]]
     return json.dumps(whole).encode()
-
-
-async def give(
-    at: Installed, *values: bytes | None, partition: int = 0, topic: str = ASSET_EVENTS
-) -> list[int]:
-    return await send(at.kafka, [(topic, partition, b"hourly", value) for value in values])
 
 
 async def accepted(at: Installed, drop_repeats: bool = True) -> list[tuple[str, AcceptedEvent]]:
@@ -93,12 +75,6 @@ async def ids(at: Installed) -> list[str]:
 
 async def letters(at: Installed) -> list[DeadLetter]:
     return [DeadLetter.from_bytes(record.value) for record in await read_all(at.kafka, REJECTED)]
-
-
-async def audit(at: Installed, *kinds: AuditKind) -> list[AuditEntry]:
-    """The entries of some kinds, by distinct id."""
-    entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, AUDIT)]
-    return list({each.id: each for each in entries if each.kind in kinds}.values())
 
 
 async def until_accepted(at: Installed, *wanted: str, timeout: float = 30) -> None:

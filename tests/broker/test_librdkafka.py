@@ -136,7 +136,7 @@ async def test_an_event_of_a_foreign_client_is_accepted_as_written(install: Inst
         expected = update(number)
         assert (each.source, each.asset, each.team) == ("/foreign/sdk", "hourly", None)
         assert (each.partition_key, each.extra) == (expected["partition_key"], expected["extra"])
-        assert each.partition_date == 1_268_524_800_000 + number * 3_600_000
+        assert each.partition_date == 1_268_524_800_000_000 + number * 3_600_000_000
     assert not await read_all(at.kafka, "asset-events.rejected")
     assert not await read_all(at.kafka, "audit-log")
 

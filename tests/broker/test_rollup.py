@@ -25,6 +25,9 @@ from tidegate.runtime.topic_admin import admin_client, create_topics
 JOB, ASSET = "daily", "hourly"
 PARTITIONS, SHARDS, MEMBERS = 2, 4, 3
 REF = JobRef(JOB, "test", 1, (0,), (ASSET,), ((0,),))
+AGAIN = REF._replace(incarnation="again", rerun_policy="refire")
+WHOLE = JobRef(JOB, "whole", 1, (), (ASSET, "other"), ((0, 1),))
+"""A job without partitions; the members of its events are its assets."""
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -62,26 +65,25 @@ class Log:
         self._at = at
         self._next = 0
 
-    async def add(self, events: Sequence[Event]) -> None:
-        """One record for every partition concerned."""
+    async def add(self, events: Sequence[Event], ref: JobRef = REF, more: str = "") -> None:
+        """One record for every partition concerned; `more` tells events apart that stand for one member."""
         records = []
         for number in range(PARTITIONS):
             mine = [(key, member) for key, member in events if partition(key) == number]
             if mine:
-                records.append((CONTRIBUTIONS, number, None, self._batch(mine).to_bytes()))
+                records.append((CONTRIBUTIONS, number, None, self._batch(mine, ref, more).to_bytes()))
         await send(self._at.kafka, records)
 
-    def _batch(self, events: Sequence[Event]) -> ContributionBatch:
+    def _batch(self, events: Sequence[Event], ref: JobRef, more: str) -> ContributionBatch:
         happened, entries = [], []
         for index, (key, member) in enumerate(events):
             self._next += 1
-            id = f"{key}-{member}"
+            id = f"{key}-{member}{more}"
             happened.append(MemberEvent(f"{key}.{member}", id, "/s", 1_268_000_000_000, None, {"n": member}))
-            entries.append(
-                Contribution(self._next, 0, 0, index, key, 0, member, MEMBERS, MEMBERS, None, None)
-            )
+            place = (0, member, MEMBERS, MEMBERS) if ref.rollups else (member, 0, 1, 1)
+            entries.append(Contribution(self._next, 0, 0, index, key, *place, None, None))
         return ContributionBatch(
-            source="accepted-events/0", jobs=(REF,), events=tuple(happened), entries=tuple(entries)
+            source="accepted-events/0", jobs=(ref,), events=tuple(happened), entries=tuple(entries)
         )
 
 
@@ -177,6 +179,67 @@ async def test_an_emptied_redis_is_built_again_from_the_log(at: Installed) -> No
         await log.add(members(days(50, 1)))
         await until_fired(at, days(0, 51))
     assert await audit(at) == {"duplicate-event": 5}
+
+
+async def test_rounds_run_again_by_policy_with_the_newest_events_whatever_is_lost(at: Installed) -> None:
+    log, keys = Log(at), days(0, 8)
+
+    async def until_run(*newest: tuple[str, str, str]) -> None:
+        """Return when every key has run with each of these sets of events, in this order and no other."""
+
+        async def are_there() -> bool:
+            return len(await requests(at)) >= len(keys) * len(newest)
+
+        await until_async(are_there, f"{len(newest)} runs of {len(keys)} keys")
+        found = await requests(at)
+        for key in keys:
+            runs = [each for each in found if each.partition_key == key]
+            assert [each.generation for each in runs] == list(range(1, len(newest) + 1))
+            assert [tuple(event.id for event in each.events) for each in runs] == [
+                tuple(f"{key}-{member}{more}" for member, more in enumerate(of_run)) for of_run in newest
+            ]
+        assert len({each.run_id for each in found}) == len(found)
+
+    with rollup(at) as owner:
+        owner.wait_ready()
+        await log.add(members(keys), AGAIN)
+        await until_run(("", "", ""))
+        await log.add(members(keys, 1), AGAIN, "b")
+        await until_run(("", "", ""), ("", "b", ""))
+        async with redis_of(at) as redis:
+            await redis.flushall()
+        await log.add(members(keys, 2), AGAIN, "c")
+        await until_run(("", "", ""), ("", "b", ""), ("", "b", "c"))
+        owner.stop()
+        await log.add(members(keys, 1), AGAIN, "b")
+        owner.start().wait_ready()
+        await log.add(members(keys, 0), AGAIN, "d")
+        await until_run(("", "", ""), ("", "b", ""), ("", "b", "c"), ("d", "b", "c"))
+    assert await audit(at) == {"member-rerun": 3 * len(keys), "duplicate-event": len(keys)}
+
+
+async def test_a_job_without_partitions_runs_when_its_last_asset_comes_though_redis_was_emptied(
+    at: Installed,
+) -> None:
+    log = Log(at)
+    with rollup(at) as owner:
+        owner.wait_ready()
+        for turn in range(3):
+            await log.add([("", turn % 2)], WHOLE, str(turn))
+            async with redis_of(at) as redis:
+                await redis.flushall()
+            await log.add([("", 1 - turn % 2)], WHOLE, str(turn))
+
+            async def have_run(count: int = turn + 1) -> bool:
+                return len(await requests(at)) == count
+
+            await until_async(have_run, f"run {turn + 1}")
+    found = await requests(at)
+    assert [(each.partition_key, each.generation) for each in found] == [(None, 1), (None, 2), (None, 3)]
+    assert [[event.id for event in each.events] for each in found] == [
+        [f"-{asset}{turn}" for asset in (0, 1)] for turn in range(3)
+    ]
+    assert await audit(at) == {}
 
 
 async def test_shards_that_went_back_each_to_its_own_moment_are_brought_up_to_date(at: Installed) -> None:

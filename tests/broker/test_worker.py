@@ -1,19 +1,24 @@
 """The worker on a broker: what a reader that reads committed sees of its runs, whatever happens to the worker."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.broker.conftest import Install, Installed, read_all, send, until_async
+from tidegate import Asset, AssetAlias, Metadata, asset
+from tidegate.cli.app import app
 from tidegate.contracts.events import AssetEvent, parse_event
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import Outlet, RunCommand, RunEvent, RunState, TriggeringEvent, WindowProgress
@@ -21,6 +26,7 @@ from tidegate.contracts.topics import ASSET_EVENTS, RUN_EVENTS, run_commands_top
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate.sdk import AssetEventProducer, Run, Worker
 from tidegate.sdk.errors import TopicMissingError
+from tidegate.sdk.outlets import OutletEvents
 
 JOB, TOPIC = "daily", "run-commands.daily"
 AT = datetime(2010, 3, 14, 8, tzinfo=UTC)
@@ -48,6 +54,11 @@ def command(key: str, partitions: int = 2, **changes: object) -> RunCommand:
         "run_events_partition": partition_of(JOB, partitions),
     }
     return RunCommand.model_validate({**fields, **changes})
+
+
+def key_of(run: Run) -> str:
+    assert run.partition_key is not None
+    return run.partition_key
 
 
 @pytest.fixture
@@ -119,7 +130,7 @@ async def test_each_run_has_one_status_and_its_outlet_events_once(installed: Ins
 
     @worker.job(JOB)
     def daily(run: Run) -> None:
-        seen[run.partition_key] = run
+        seen[key_of(run)] = run
         if run.partition_key == "day-7":
             run.outlet_events["daily_out"].extra = {"never": "published"}
             raise ValueError("no data")
@@ -151,11 +162,136 @@ async def test_each_run_has_one_status_and_its_outlet_events_once(installed: Ins
     assert seen["day-0"].partition_date == AT
 
 
+async def test_assets_that_an_alias_stood_for_get_events_that_name_it(installed: Installed) -> None:
+    worker = new_worker(installed)
+    made = AssetAlias("made")
+
+    @worker.job(JOB)
+    def daily(run: Run) -> Iterator[Metadata]:
+        if run.partition_key == "lost":
+            run.outlet_events[made].add_partitions("us")
+            return
+        run.outlet_events[made].add(Asset("a"), extra={"rows": 3})
+        yield Metadata(Asset("b", "s3://bucket/b"), {"rows": 4}, alias=AssetAlias("also"))
+        yield Metadata(Asset("daily_out"), {"mean": 7.5})
+        if run.partition_key == "keyed":
+            run.outlet_events[made].add_partitions(["us", "eu"])
+
+    outlets = [
+        Outlet(name="daily_out"),
+        Outlet(name="made", kind="alias"),
+        Outlet(name="also", kind="alias"),
+    ]
+    commands = [command(key, outlets=outlets) for key in ("plain", "keyed", "lost")]
+    await give(installed, *commands)
+    async with running(worker):
+        counts = await until_ended(installed, 3)
+    assert counts == {("run-plain", "succeeded"): 1, ("run-keyed", "succeeded"): 1, ("run-lost", "failed"): 1}
+    failed = next(each for each in await reports(installed) if each.state is RunState.FAILED)
+    assert "alias 'made' was given the partition keys 'us'" in (failed.error or "")
+    found = [each.data for each in await published(installed)]
+    assert Counter((each.asset, each.aliases, each.partition_key) for each in found) == {
+        ("daily_out", None, "plain"): 1,
+        ("a", ("made",), "plain"): 1,
+        ("b", ("also",), "plain"): 1,
+        ("daily_out", None, "keyed"): 1,
+        ("a", ("made",), "us"): 1,
+        ("a", ("made",), "eu"): 1,
+        ("b", ("also",), "keyed"): 1,
+    }
+    assert {(each.asset, json.dumps(each.extra)) for each in found} == {
+        ("daily_out", '{"mean": 7.5}'),
+        ("a", '{"rows": 3}'),
+        ("b", '{"rows": 4}'),
+    }
+
+
+async def test_a_run_without_a_key_reports_the_one_that_it_gave_itself(installed: Installed) -> None:
+    worker = new_worker(installed)
+    keys = {
+        "run-none": [],
+        "run-one": ["us"],
+        "run-two": ["us", "eu"],
+        "run-fails": ["us"],
+        "run-own": ["eu"],
+    }
+
+    @asset(schedule=None, name="daily_out", dag_id=JOB)
+    async def daily(self: Asset, context: Mapping[str, Any], outlet_events: OutletEvents) -> None:
+        assert context["partition_key"] == ("own" if context["run_id"] == "run-own" else None)
+        outlet_events[self].add_partitions(keys[context["run_id"]])
+        if context["run_id"] == "run-fails":
+            raise ValueError
+
+    worker.add(daily)
+    await give(
+        installed,
+        *(command("", run_id=run_id, partition_key=None) for run_id in keys if run_id != "run-own"),
+        command("own"),
+    )
+    async with running(worker):
+        counts = await until_ended(installed, 5)
+    assert counts == {(each, "failed" if each == "run-fails" else "succeeded"): 1 for each in keys}
+    found = [each.data for each in await published(installed)]
+    assert Counter((each.asset, each.partition_key) for each in found) == {
+        ("daily_out", None): 1,
+        ("daily_out", "us"): 2,
+        ("daily_out", "eu"): 2,
+    }
+    ends = [each for each in await reports(installed) if each.state is not RunState.RUNNING]
+    assert {each.run_id: each.partition_key for each in ends} == {
+        "run-none": None,
+        "run-one": "us",
+        "run-two": None,
+        "run-fails": None,
+        "run-own": None,
+    }
+
+
+DECLARED = """
+from tidegate import Asset, AssetAlias, Metadata, asset
+
+@asset.multi(schedule=Asset("hourly", "s3://bucket/hourly"), dag_id="daily", outlets=[Asset("a"), AssetAlias("x")])
+def split(hourly, context):
+    yield Metadata(Asset("a"), {"from": hourly.uri, "for": context["partition_key"]})
+    yield Metadata(Asset("b"), {"events": len(context["triggering_asset_events"][hourly])}, alias=AssetAlias("x"))
+"""
+
+
+async def test_a_file_of_declared_functions_is_a_worker(installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / "declared.py").write_text(DECLARED)
+    outlets = [Outlet(name="a"), Outlet(name="x", kind="alias")]
+    await give(installed, command("k", outlets=outlets), command("", partition_key=None, outlets=outlets))
+    program = [sys.executable, "-m", "tidegate.cli", "worker", str(tmp_path / "declared.py")]
+    settings = {"TIDEGATE_GROUP": installed.namespace, "TIDEGATE_NAMESPACE": installed.namespace}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: ASYNC220 - starting is quick
+            [*program, "--kafka", installed.kafka], stderr=log, env={**os.environ, **settings}
+        )
+        try:
+            counts = await until_ended(installed, 2)
+            process.send_signal(signal.SIGTERM)
+            code = await asyncio.to_thread(process.wait, 30)
+        finally:
+            process.kill()
+            process.wait()
+    assert (counts, code) == ({("run-k", "succeeded"): 1, ("run-", "succeeded"): 1}, 0)
+    found = [each.data for each in await published(installed)]
+    assert sorted(
+        (each.asset, each.partition_key or "", each.aliases, json.dumps(each.extra)) for each in found
+    ) == [
+        ("a", "", None, '{"from": "s3://bucket/hourly", "for": null}'),
+        ("a", "k", None, '{"from": "s3://bucket/hourly", "for": "k"}'),
+        ("b", "", ("x",), '{"events": 1}'),
+        ("b", "k", ("x",), '{"events": 1}'),
+    ]
+
+
 async def test_what_was_done_is_not_done_again_by_the_next_worker(installed: Installed) -> None:
     calls: list[str] = []
 
     async def note(run: Run) -> None:
-        calls.append(run.partition_key)
+        calls.append(key_of(run))
 
     for day in ("mon", "tue"):
         worker = new_worker(installed)
@@ -205,8 +341,8 @@ async def test_runs_end_once_when_workers_join_and_leave(installed: Installed) -
     def serve(number: int) -> None:
         @workers[number].job(JOB)
         async def daily(run: Run) -> None:
-            by_worker[number][run.partition_key] += 1
-            if run.partition_key.startswith("held") and not release.is_set():
+            by_worker[number][key_of(run)] += 1
+            if key_of(run).startswith("held") and not release.is_set():
                 held.set()
                 await release.wait()
 
@@ -243,7 +379,7 @@ async def test_a_fenced_worker_starts_its_partition_again(installed: Installed) 
 
     @worker.job(JOB)
     async def daily(run: Run) -> None:
-        calls[run.partition_key] += 1
+        calls[key_of(run)] += 1
         held.set()
         await release.wait()
 
@@ -331,9 +467,40 @@ async def test_the_producer_batches_and_counts_acknowledgements(installed: Insta
         assert (last.id, last.topic) == (sent[-1].id, ASSET_EVENTS)
         again = await producer.send("hourly", partition_key="k0", extra={"n": 0})
         assert again.id == sent[0].id
+        aliases: list[list[AssetAlias | str]] = [["x", AssetAlias("y")], ["y", "x"], ["x"]]
+        through = [
+            await producer.send("hourly", aliases=each, partition_key="k0", extra={"n": 0})
+            for each in aliases
+        ]
+        assert len({each.id for each in through}) == 2
+        assert again.id not in {each.id for each in through}
     events = await published(installed)
     assert [event.data.partition_key for event in events[:500]] == [f"k{n}" for n in range(500)]
-    assert len(events) == 501
+    assert [event.data.aliases for event in events[500:]] == [None, ("x", "y"), ("y", "x"), ("x",)]
+
+
+async def test_emit_names_aliases_and_assets_by_uri(installed: Installed, tmp_path: Path) -> None:
+    lines = tmp_path / "events.jsonl"
+    lines.write_text('{"asset_uri": "s3://bucket/a", "partition_key": "k"}\n{"aliases": ["x"]}\n')
+    for arguments in (
+        ["a", "--alias", "x", "--alias", "y", "--key", "k"],
+        ["--uri", "s3://bucket/a"],
+        ["b", "--file", str(lines)],
+    ):
+        said = await asyncio.to_thread(
+            CliRunner().invoke, app, ["emit", *arguments, "--kafka", installed.kafka]
+        )
+        assert said.exit_code == 0, said.output
+    records = await read_all(installed.kafka, ASSET_EVENTS)
+    found = [(record.key.decode(), parse_event(record.value, record.headers).data) for record in records]
+    assert Counter(
+        (key, each.asset, each.asset_uri, each.aliases, each.partition_key) for key, each in found
+    ) == {
+        ("a", "a", None, ("x", "y"), "k"): 1,
+        ("s3://bucket/a", None, "s3://bucket/a", None, None): 1,
+        ("s3://bucket/a", None, "s3://bucket/a", None, "k"): 1,
+        ("b", "b", None, ("x",), None): 1,
+    }
 
 
 async def test_a_producer_for_a_missing_topic_says_so(installed: Installed) -> None:

@@ -1,6 +1,8 @@
 """What `tidegate apply` decides before it writes anything."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -8,21 +10,34 @@ from tidegate import (
     Asset,
     AssetAccessControl,
     AssetAlias,
+    AssetOrTimeSchedule,
+    CronPartitionTimetable,
+    CronTriggerTimetable,
     DayWindow,
     DefinitionError,
+    FixedKeyMapper,
     Job,
+    MinimumCount,
+    MonthWindow,
+    NullTimetable,
     PartitionedAssetTimetable,
+    PartitionedAtRuntime,
     RollupMapper,
+    SegmentWindow,
     StartOfDayMapper,
+    StartOfMonthMapper,
+    Timetable,
     WaitForAll,
 )
 from tidegate.contracts.definitions import DefinitionRecord
 from tidegate.core.plain import plain
+from tidegate.core.rounds import RerunPolicy
+from tidegate.definitions import load_definitions
+from tidegate.definitions.schedules import Schedule
 from tidegate.runtime.applying import (
     What,
     _check_effects,
     _check_ids,
-    _clocks_change,
     _commands_topic,
     _compared,
     _warnings,
@@ -72,37 +87,79 @@ def test_ids_that_kafka_confuses_are_refused_against_those_that_exist() -> None:
     _check_ids([Job(id="a_b")], {"a_b": stored(Job(id="a_b"))})
 
 
+CRON = CronTriggerTimetable("@daily", timezone="UTC")
+A, B = Asset("a"), Asset("b")
+
+
+class _Workdays(Timetable):
+    """A timetable of the user's own."""
+
+
 @pytest.mark.parametrize(
-    ("declared", "part"),
+    "schedule",
     [
-        (Job("j", team="ops"), "Job.team 'ops'"),
-        (Job("j", "@daily"), "CronTriggerTimetable"),
-        (Job("j", [Asset("a")]), "AssetTriggeredTimetable"),
-        (Job("j", PartitionedAssetTimetable(Asset("a") & Asset.ref(name="b"))), "AssetNameRef"),
-        (Job("j", PartitionedAssetTimetable(AssetAlias("b"))), "AssetAlias"),
-        (
-            Job("j", PartitionedAssetTimetable(Asset("a", access_control=AssetAccessControl(["x"])))),
-            "access_control",
-        ),
-        (
-            Job(
-                "j",
-                PartitionedAssetTimetable(
-                    Asset("a"),
-                    RollupMapper(StartOfDayMapper(), DayWindow(), WaitForAll().or_after(timedelta(hours=1))),
-                ),
-            ),
-            "deadline",
-        ),
+        CRON,
+        CronPartitionTimetable("@daily", timezone="UTC"),
+        "@once",
+        "@continuous",
+        timedelta(hours=1),
+        AssetOrTimeSchedule(timetable=CRON, assets=[A]),
+        _Workdays(),
     ],
 )
-def test_what_no_service_follows_yet_is_refused(declared: Job, part: str) -> None:
-    with pytest.raises(DefinitionError, match=f"{part}.*has no effect yet"):
-        _check_effects(declared)
+def test_a_schedule_by_the_clock_is_refused_since_no_service_has_one(schedule: Schedule) -> None:
+    with pytest.raises(DefinitionError, match=r"the schedule of job 'j', a \w+, has no effect yet"):
+        _check_effects(Job("j", schedule))
 
 
-def test_what_the_services_follow_is_taken() -> None:
-    for declared in (job(), Job("j"), Job("j", inlets=[Asset.ref(name="a")])):
+def test_a_deadline_is_refused_since_no_service_watches_it() -> None:
+    waiting = RollupMapper(StartOfDayMapper(), DayWindow(), WaitForAll().or_after(timedelta(hours=1)))
+    for schedule in (
+        PartitionedAssetTimetable(A, waiting),
+        PartitionedAssetTimetable(Asset.ref(name="a"), partition_mapper_config={A: waiting}),
+    ):
+        with pytest.raises(
+            DefinitionError, match="the deadline of 'a' in the schedule of job 'j' has no effect yet"
+        ):
+            _check_effects(Job("j", schedule))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        job(),
+        Job("j"),
+        Job("j", inlets=[Asset.ref(name="a")], outlets=[AssetAlias("out"), B], team="ops"),
+        Job("j", [A, B]),
+        Job("j", A | AssetAlias("out")),
+        Job("j", NullTimetable()),
+        Job("j", PartitionedAtRuntime()),
+        Job("j", AssetOrTimeSchedule(timetable=NullTimetable(), assets=[A])),
+        Job(
+            "j",
+            PartitionedAssetTimetable(A & Asset.ref(name="b") & Asset.ref(uri="s3://b/c") & AssetAlias("d")),
+        ),
+        Job("j", PartitionedAssetTimetable(Asset("a", access_control=AssetAccessControl(["x"])))),
+        Job("j", PartitionedAssetTimetable(A, rollup(), rerun_policy=RerunPolicy.REFIRE)),
+    ],
+)
+def test_what_the_services_follow_is_taken(declared: Job) -> None:
+    _check_effects(declared)
+
+
+def test_a_type_that_only_the_file_defines_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    file = tmp_path / "definitions.py"
+    file.write_text(
+        "from dataclasses import dataclass\n"
+        "from tidegate import *\n"
+        "@dataclass(frozen=True)\n"
+        "class Upper(PartitionMapper):\n"
+        "    def to_downstream(self, key):\n"
+        "        return key.upper()\n"
+        "one = Job('one', PartitionedAssetTimetable(Asset('a'), ChainMapper(IdentityMapper(), Upper())))\n"
+    )
+    (declared,) = load_definitions(file).jobs
+    with pytest.raises(DefinitionError, match=r"job 'one' uses Upper.*installed package.*tidegate\.mappers"):
         _check_effects(declared)
 
 
@@ -112,23 +169,66 @@ def test_our_own_topics_cannot_be_a_jobs() -> None:
     assert _commands_topic(Job(id="daily", run_commands_topic="mine"), 4).name == "mine"
 
 
-def test_repeated_hours_that_merge_are_warned_of_once_an_asset() -> None:
-    found = _warnings(job(rollup("America/Los_Angeles")))
-    assert len(found) == 2
-    assert "'a'" in found[0]
-    assert "America/Los_Angeles" in found[0]
+def warnings_of(*jobs: Job, assets: Sequence[Asset] = (), multi_team: bool = False) -> list[str]:
+    """What is said of the first job, with the others and the assets beside it."""
+    return list(_warnings(jobs[0], jobs, assets, multi_team=multi_team))
+
+
+def test_what_a_mapper_warns_of_is_said_for_every_asset_that_it_is_for() -> None:
+    found = warnings_of(job(rollup("America/Los_Angeles")))
+    assert [each.partition(": ")[0] for each in found] == ["job 'daily', asset 'a'", "job 'daily', asset 'b'"]
+    assert all("America/Los_Angeles" in each and "%z" in each for each in found)
 
 
 @pytest.mark.parametrize(
-    "mapper", [rollup("UTC"), rollup("America/Los_Angeles", "%Y-%m-%dT%H:%M:%S%z")], ids=["utc", "offset"]
+    "mapper",
+    [rollup("UTC"), rollup("Asia/Kolkata"), rollup("America/Los_Angeles", "%Y-%m-%dT%H:%M:%S%z")],
+    ids=["utc", "no change", "offset"],
 )
 def test_nothing_is_warned_of_where_hours_cannot_merge(mapper: RollupMapper) -> None:
-    assert _warnings(job(mapper)) == []
+    assert warnings_of(job(mapper)) == []
 
 
-@pytest.mark.parametrize(
-    ("zone", "change"),
-    [("UTC", False), ("Asia/Kolkata", False), ("America/Los_Angeles", True), ("Australia/Lord_Howe", True)],
-)
-def test_zones_whose_clocks_change(zone: str, change: bool) -> None:
-    assert _clocks_change(zone) is change
+def test_b018_a_threshold_that_short_windows_cannot_meet_is_warned_of() -> None:
+    mapper = RollupMapper(StartOfMonthMapper(), MonthWindow(), MinimumCount(30))
+    (warning,) = warnings_of(Job("m1", PartitionedAssetTimetable(A, mapper)))
+    assert warning.startswith("job 'm1', asset 'a': MinimumCount")
+    assert "MonthWindow" in warning
+
+
+def test_a_team_is_warned_of_where_teams_are_not_filtered() -> None:
+    (warning,) = warnings_of(Job("j", team="ops"))
+    assert "'ops'" in warning
+    assert "--multi-team" in warning
+    assert warnings_of(Job("j", team="ops"), multi_team=True) == []
+    assert warnings_of(Job("j")) == []
+
+
+def test_a_reference_that_names_nothing_that_is_known_is_warned_of() -> None:
+    by_uri, by_name = Asset.ref(uri="s3://bucket/data"), Asset.ref(name="data")
+    data = Asset("data", "s3://bucket/data/")
+    waiting = Job("j", by_uri & by_name)
+    found = warnings_of(waiting)
+    assert ["URI" in each for each in found] == [True, False]
+    assert ["'s3://bucket/data'" in found[0], "'data'" in found[1]] == [True, True]
+    assert warnings_of(waiting, assets=[data]) == []
+    assert len(warnings_of(waiting, assets=[Asset("data")])) == 1
+
+
+def test_an_alias_that_no_job_updates_is_warned_of() -> None:
+    waiting = Job("j", AssetAlias("out"))
+    (warning,) = warnings_of(waiting, Job("k", outlets=[Asset("out"), AssetAlias("other")]))
+    assert "'out'" in warning
+    assert warnings_of(waiting, Job("k", outlets=[AssetAlias("out")])) == []
+
+
+def test_rollups_that_can_never_meet_under_one_key_are_warned_of() -> None:  # D19
+    def fixed(key: str) -> RollupMapper:
+        return RollupMapper(FixedKeyMapper(key), SegmentWindow(["us", "eu"]))
+
+    def declared(key: str) -> Job:
+        return Job("j", PartitionedAssetTimetable(A & B, fixed("all"), {B: fixed(key)}))
+
+    (warning,) = warnings_of(declared("every"))
+    assert "'all', 'every'" in warning
+    assert warnings_of(declared("all")) == []

@@ -12,7 +12,6 @@ from dateutil.relativedelta import relativedelta
 from tidegate import (
     Asset,
     AssetAccessControl,
-    AssetAlias,
     AssetTriggeredTimetable,
     ContinuousTimetable,
     CronTriggerTimetable,
@@ -29,8 +28,7 @@ from tidegate import (
     load_definitions,
 )
 from tidegate.core.plain import from_plain, plain
-from tidegate.definitions import AliasedUpdate, AssetNameRef, AssetUriRef, resolve_aliases
-from tidegate.definitions.aliases import unresolved
+from tidegate.definitions import AssetNameRef, AssetUriRef, OutletUpdate, resolve_aliases
 from tidegate.definitions.decorators import AssetDefinition
 from tidegate.definitions.uri_handlers import use_uri_handlers
 from tidegate.definitions.uris import uri_handlers
@@ -161,28 +159,23 @@ def test_a_mapper_may_be_attached_by_any_way_of_naming_the_asset() -> None:
 
 
 def test_the_same_asset_and_extra_through_several_aliases_is_one_event() -> None:
-    one, two, made = AssetAlias("one"), AssetAlias("two"), Asset("a")
     resolved = resolve_aliases(
         [
-            AliasedUpdate(one, made, {"x": 1, "y": 2}),
-            AliasedUpdate(two, made, {"y": 2, "x": 1}),
-            AliasedUpdate(two, made, {"x": 2}),
-            AliasedUpdate(one, made, {"x": 1, "y": 2}),
-            AliasedUpdate(one, Asset("b")),
+            OutletUpdate("a", "one", "k", {"x": 1, "y": {"1": 2, "b": 3}}),
+            OutletUpdate("a", "two", "k", {"y": {"b": 3, 1: 2}, "x": 1}),
+            OutletUpdate("a", "two", "k", {"x": 2}),
+            OutletUpdate("a", "two", None, {"x": 2}),
+            OutletUpdate("a", "one", "k", {"x": 1, "y": {"1": 2, "b": 3}}),
+            OutletUpdate("a", None, "k", {"x": 2}),
+            OutletUpdate("b", None),
         ]
     )
-    assert [
-        (each.asset.name, dict(each.extra), [alias.name for alias in each.aliases]) for each in resolved
-    ] == [
-        ("a", {"x": 1, "y": 2}, ["one", "two"]),
-        ("a", {"x": 2}, ["two"]),
-        ("b", {}, ["one"]),
+    assert [(each.asset, each.partition_key, dict(each.extra), each.aliases) for each in resolved] == [
+        ("a", "k", {"x": 1, "y": {"1": 2, "b": 3}}, ("one", "two")),
+        ("a", "k", {"x": 2}, ("two",)),
+        ("a", None, {"x": 2}, ("two",)),
+        ("b", None, {}, ()),
     ]
-
-
-def test_an_alias_that_stood_for_nothing_is_named() -> None:
-    one, two = AssetAlias("one"), AssetAlias("two")
-    assert unresolved([one, two], [AliasedUpdate(two, Asset("a"))]) == (one,)
 
 
 # ---- @asset ----

@@ -83,12 +83,22 @@ MESSAGES: dict[str, Message] = {
                 id="e-1",
                 asset="seattle_hourly",
                 partition_key="2010-03-14T01:00:00",
-                partition_date=1_268_557_200_000,
+                partition_date=1_268_557_200_000_001,
                 extra={"celsius": 7.2, "station": None},
                 team="blue",
             ),
             AcceptedEvent(
-                43, 18, 1_268_557_205_251, "/sensors/\u00e9", "e-2", "whole", None, None, None, None
+                43,
+                18,
+                1_268_557_205_251,
+                "/sensors/\u00e9",
+                "e-2",
+                "whole",
+                None,
+                None,
+                None,
+                None,
+                ("out", "all"),
             ),
         ),
     ),
@@ -103,11 +113,13 @@ MESSAGES: dict[str, Message] = {
                 assets=("seattle_hourly", "san_francisco_hourly"),
                 clauses=((0, 1),),
             ),
+            JobRef("whole", "5f0d", 18, (), ("out",), ((0,),), "refire"),
         ),
         events=(
             MemberEvent(
                 "2010-03-14T01:00:00", "e-1", "/sensors/seattle", 1_268_557_205_250, None, {"celsius": 7.2}
             ),
+            MemberEvent(None, "e-2", "/s", 1_268_557_205_251, 1_268_557_200_000_001, None, "seattle_hourly"),
         ),
         entries=(
             Contribution(
@@ -120,9 +132,10 @@ MESSAGES: dict[str, Message] = {
                 member=1,
                 size=23,
                 needed=23,
-                decoded=1_268_553_600_000,
+                decoded=1_268_553_600_000_000,
                 carried=None,
             ),
+            Contribution(9, 1, 1, 1, "", 0, 0, 1, 1, None, 1_268_557_200_000_001, True),
         ),
     ),
     "run_request_batch.v1.json": RunRequestBatch(
@@ -155,7 +168,11 @@ MESSAGES: dict[str, Message] = {
         definition_revision=17,
         windows=WINDOWS,
         triggering_asset_events=EVENTS,
-        outlets=(Outlet(name="daily_temperatures"), Outlet(name="report", uri="s3://reports/daily")),
+        outlets=(
+            Outlet(name="daily_temperatures"),
+            Outlet(name="report", uri="s3://reports/daily"),
+            Outlet(name="out", kind="alias"),
+        ),
         run_events_partition=3,
     ),
     "run_event.v1.json": RunEvent(
@@ -164,6 +181,7 @@ MESSAGES: dict[str, Message] = {
         attempt=2,
         state=RunState.FAILED,
         error="the file is empty",
+        partition_key="2010-03-14",
     ),
     "run.v1.json": Run(
         run_id="daily_temperatures-2010-03-14-1-8c1f",
@@ -205,7 +223,7 @@ MESSAGES: dict[str, Message] = {
     "definition_record.v1.json": DefinitionRecord(
         kind="job", id="daily_temperatures", incarnation="5f0c", body=plain(DAILY)
     ),
-    "installation.v1.json": Installation(partitions=4, shards=16),
+    "installation.v1.json": Installation(partitions=4, shards=16, multi_team=True),
 }
 
 EVENT = AssetEvent(
@@ -433,12 +451,77 @@ def test_a_key_is_accepted_if_and_only_if_d12_allows_it(key: str) -> None:
             "numbers",
         ),
         (write({**valid(), "id": "a\0b"}), "invalid-field", "id"),
+        (write({**valid(), "data": {"aliases": ["out"]}}), "alias-without-asset", "alias 'out'"),
+        (write({**valid(), "data": {"aliases": []}}), "missing-field", "asset_uri"),
+        (write(valid(aliases="out")), "invalid-field", "data.aliases"),
+        (write(valid(aliases=["out", " "])), "invalid-field", "data.aliases.1"),
+        (write(valid(aliases=[str(n) for n in range(101)])), "invalid-field", "100"),
+        (write({**valid(), "data": ["s3://me:secret@bucket/x"]}), "not-an-object", "s3://bucket/x"),
+        (write(valid(asset_uri="s3://me:secret@bucket/" + "x" * 1500)), "invalid-field", "s3://bucket/x"),
     ],
 )
 def test_a_refusal_says_what_is_wrong(value: bytes | None, code: str, words: str) -> None:
     error = refusal(value)
     assert error.code == code
     assert words in str(error)
+    assert "secret" not in str(error)
+
+
+def test_the_aliases_of_an_event_are_read_as_they_were_written() -> None:
+    for data in (
+        {"aliases": ["out", "all", "out"]},
+        {"asset": None, "asset_uri": "s3://b/x", "aliases": ["out"]},
+    ):
+        event = parse_event(write(valid(**data)))
+        assert event.data.aliases == tuple(data["aliases"])
+        assert parse_event(event.to_bytes()) == event
+
+
+def test_a_run_without_a_partition_has_no_key_in_any_message() -> None:
+    messages: list[Message] = [
+        RunRequest(
+            offset=1,
+            ordinal=0,
+            run_id="r",
+            job="j",
+            incarnation="i",
+            revision=2,
+            generation=1,
+            completed_by="e",
+            windows=(),
+            events=(),
+        ),
+        RunCommand(
+            run_id="r",
+            job="j",
+            generation=1,
+            cause="assets",
+            completed_by="e",
+            definition_revision=2,
+            windows=(),
+            triggering_asset_events=(),
+            outlets=(),
+            run_events_partition=0,
+        ),
+        RunEvent(run_id="r", job="j", state=RunState.SUCCEEDED),
+    ]
+    for message in messages:
+        assert "partition_key" not in json.loads(message.to_bytes())
+        assert type(message).from_bytes(message.to_bytes()) == message
+
+
+def test_partition_dates_travel_to_the_microsecond_and_far_into_the_past() -> None:
+    batch = AcceptedBatch(
+        source="s/0",
+        events=tuple(
+            AcceptedEvent(n, 1, 0, "/s", str(n), "a", "k", to_us(date), None, None)
+            for n, date in enumerate(
+                (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+            )
+        ),
+    )
+    read = AcceptedBatch.from_bytes(batch.to_bytes())
+    assert [each.partition_date for each in read.events] == [-62_135_596_800_000_000, 253_402_300_799_999_999]
 
 
 def test_headers_count_for_the_size_of_an_event() -> None:

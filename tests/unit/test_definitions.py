@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
 
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 
 from tidegate.core.conditions import AssetAll, AssetAny
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
-from tidegate.core.mappers import IdentityMapper, RollupMapper, StartOfDayMapper
+from tidegate.core.mappers import FixedKeyMapper, IdentityMapper, RollupMapper, StartOfDayMapper
 from tidegate.core.plain import plain
+from tidegate.core.policies import MinimumCount
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.core.timetables.partitioned_asset import MAX_ASSETS
-from tidegate.core.windows import DayWindow
+from tidegate.core.windows import DayWindow, SegmentWindow
 from tidegate.definitions import Asset, Definitions, Job, load_definitions
 from tidegate.definitions.load import check_together
 
@@ -174,14 +176,89 @@ def test_a_json_file_gives_the_same(tmp_path: Path) -> None:
     assert load_definitions(file).jobs == (job,)
 
 
+YAML = """
+# two jobs and an asset
+- type: Job
+  id: j
+  description: daily
+  start_date: {instant: 2026-03-10T00:00:00+00:00}
+  schedule: &of_a
+    type: PartitionedAssetTimetable
+    assets: {type: Asset, name: a}
+    default_partition_mapper:
+      type: RollupMapper
+      upstream_mapper: {type: FixedKeyMapper, downstream_key: 2026-03-10}
+      window: {type: SegmentWindow, segments: [no, on, 12:30, 010, 1_000, 2026-03-10, us]}
+      wait_policy: {type: MinimumCount, n: -1}
+- {type: Job, id: k, schedule: *of_a, catchup: true, team: ~}
+- {type: Asset, name: "a", extra: {rows: 1.5e3, big: 1e3}}
+"""
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".yml"])
+def test_a_yaml_file_means_what_the_same_json_means(tmp_path: Path, suffix: str) -> None:
+    segments = ["no", "on", "12:30", "010", "1_000", "2026-03-10", "us"]
+    rollup = RollupMapper(FixedKeyMapper("2026-03-10"), SegmentWindow(segments), MinimumCount(-1))
+    schedule = PartitionedAssetTimetable(Asset("a"), rollup)
+    start = datetime(2026, 3, 10, tzinfo=UTC)
+    j, k = Job("j", schedule, start_date=start), Job("k", schedule, catchup=True)
+    file = tmp_path / f"x{suffix}"
+    file.write_text(YAML)
+    found = load_definitions(file)
+    assert (found.jobs, found.assets) == ((j, k), (Asset("a"),))
+    assert found.assets[0].extra == {"rows": 1500.0, "big": 1000.0}
+    file.write_text(json.dumps([plain(j), plain(k)], indent=1))  # JSON is YAML
+    assert load_definitions(file).jobs == (j, k)
+    file.write_text("type: Job\nid: j\n")
+    assert load_definitions(file).jobs == (Job("j"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.yaml", "- type: Job\n  id: [\n", "x.yaml, line 3: not YAML"),
+        ("x.yaml", "type: Job\nid: j\nid\n", "x.yaml, line 4: not YAML"),
+        ("x.yaml", "- !!python/object/apply:os.getcwd []\n", "x.yaml, line 1: not YAML"),
+        ("x.yaml", "type: Job\n---\ntype: Job\n", "x.yaml, line 2: not YAML"),
+        ("x.yaml", "- {type: Job, id: j}\n\n- type: Job\n  id: a b\n", "x.yaml, line 3: Job.id 'a b'"),
+        ("x.yaml", "- &a [*a]\n", "is nested too deeply, or holds itself"),
+        ("x.yaml", "type: Job\nid: 5\n", "x.yaml, line 1: Job.id must be text, not 5"),
+        ("x.json", '[{"type": "Job", "id": "j"}, {"type": "Job", "id": "a b"}]', "x.json, definition 2: Job.id 'a b'"),
+        ("x.json", '{"type": "Job", "id": "j", "schedule": {"type": "PartitionedAssetTimetable"}}',
+         "x.json: PartitionedAssetTimetable cannot be built from {}"),
+        ("x.json", '{"type": "AssetAll", "conditions": 5}', "x.json: AssetAll cannot be built from {'conditions': 5}"),
+    ],
+)  # fmt: skip
+def test_plain_data_that_is_wrong_is_named_with_its_place(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises((DefinitionError, DefinitionTypeError), match=re.escape(message)):
+        load_definitions(tmp_path / name)
+
+
+def test_what_is_refused_singly_leaves_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("- {type: Job, id: j}\n- {type: Job, id: k, schedule: {type: Theirs}}\n- 5\n")
+    found = load_definitions(file, refuse_singly=True)
+    assert found.jobs == (Job("j"),)
+    assert [each.id for each in found.refused] == ["k", "?"]
+    assert found.refused[0].reason.startswith(f"{file}, line 2: type 'Theirs' is not known")
+    assert (
+        found.refused[1].reason == f"{file}, line 3: 5 is no definition: give an object of type Job or Asset"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
         ("x.json", "{", "is not JSON"),
         ("x.json", "[]", "declares no Job and no Asset"),
-        ("x.json", '"text"', "declares no Job and no Asset"),
+        ("x.json", '"text"', "x.json: 'text' is no definition"),
         ("x.py", "value = 5", "declares no Job and no Asset"),
-        ("x.yaml", "a: b", "must end in"),
+        ("x.toml", "a = 1", "must end in"),
+        ("x.yaml", "a: b", "x.yaml, line 1: {'a': 'b'} is no definition"),
+        ("x.yaml", "", "declares no Job and no Asset"),
     ],
 )
 def test_a_file_that_declares_nothing_is_refused(tmp_path: Path, name: str, text: str, reason: str) -> None:

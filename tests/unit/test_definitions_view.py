@@ -4,10 +4,12 @@ from typing import Any
 
 from aiokafka import ConsumerRecord
 
-from tidegate import Asset, Job, PartitionedAssetTimetable
-from tidegate.contracts.definitions import DefinitionRecord
+from tidegate import Asset, AssetAccessControl, Job, PartitionedAssetTimetable
+from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
 from tidegate.contracts.topics import DEFINITIONS
+from tidegate.core.conditions import AssetAll, Condition
 from tidegate.core.plain import plain
+from tidegate.core.timetables import Timetable
 from tidegate.runtime.definitions_view import DefinitionsView
 
 
@@ -66,6 +68,67 @@ def test_a_definition_that_cannot_be_read_removes_only_its_own_job() -> None:
     view.apply(record(2, "job:third", b"not json"))
     assert list(view.jobs()) == ["copy"]
     assert view.next_offset == 3
+
+
+def test_a_timetable_whose_assets_cannot_be_judged_removes_only_its_own_job() -> None:
+    view = DefinitionsView()
+    view.apply(job_record(0, "a"))
+    body = {"type": "Job", "id": "other", "schedule": {"type": "_Broken"}}
+    view.apply(record(1, "job:other", written(body)))
+    assert list(view.jobs()) == ["copy"]
+
+
+class _Broken(Timetable):
+    """Reads well, but has more ways to be satisfied than a round can be judged by."""
+
+    @property
+    def asset_condition(self) -> Condition:
+        return AssetAll(*(Asset(f"a{n}") | Asset(f"b{n}") for n in range(7)))
+
+
+def installation_record(offset: int, multi_team: bool) -> ConsumerRecord[bytes, bytes]:
+    body = Installation(multi_team=multi_team).model_dump()
+    found = DefinitionRecord(kind="installation", id="tidegate", incarnation="a1", body=body)
+    return record(offset, INSTALLATION_KEY, found.to_bytes())
+
+
+def test_teams_are_filtered_from_the_record_on_that_says_so_until_the_one_that_does_not() -> None:
+    view = DefinitionsView()
+    assert not view.is_multi_team_at(99)
+    for offset, multi_team in [(0, False), (3, True), (7, False)]:
+        view.apply(installation_record(offset, multi_team))
+    assert [view.is_multi_team_at(offset) for offset in (0, 1, 3, 4, 7, 8)] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert view.installation == Installation(multi_team=False)
+
+
+def asset(teams: list[str] | None) -> Asset:
+    return Asset("a", access_control=None if teams is None else AssetAccessControl(teams))
+
+
+def test_what_an_assets_own_definition_says_comes_first_then_its_producer_then_who_waits() -> None:
+    view = DefinitionsView()
+    jobs = [
+        Job("copy", PartitionedAssetTimetable(asset(["waits"]))),
+        Job("producer", outlets=[asset(["updates"])]),
+    ]
+    records = [("job", each.id, plain(each)) for each in jobs]
+    records.append(("asset", "a", plain(asset(["own"]))))
+    for offset, (kind, name, body) in enumerate(records):
+        found = DefinitionRecord(kind=kind, id=name, incarnation="i", body=body)  # type: ignore[arg-type]
+        view.apply(record(offset, found.record_key, found.to_bytes()))
+    teams = []
+    for offset in (1, 2, 3):
+        access = view.assets_at(offset)["a"].access_control
+        assert access is not None
+        teams.append(access.producer_teams)
+    assert teams == [("waits",), ("updates",), ("own",)]
 
 
 def test_every_asset_that_a_job_names_is_known() -> None:

@@ -1,12 +1,14 @@
 """One command for every run id, and a reason where none can be sent: the dispatcher's decisions apart from Kafka."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from tidegate import Asset, Job
+from tidegate import Asset, AssetAlias, Job
 from tidegate.contracts.runs import (
     Run,
     RunCommand,
@@ -28,7 +30,9 @@ def surroundings(limit: int | None = 1_048_576, job: Job | None = None) -> Surro
     return Surroundings(partition=3, now=NOW, job_of=lambda request: job, limit_of=lambda topic: limit)
 
 
-def request(run_id: str, offset: int = 1, extra_bytes: int = 0) -> RunRequest:
+def request(
+    run_id: str, offset: int = 1, extra_bytes: int = 0, partition_key: str | None = "k"
+) -> RunRequest:
     event = TriggeringEvent(
         asset="a", id="e", source="/s", partition_key="k", received_at=AT, extra={"text": "x" * extra_bytes}
     )
@@ -39,7 +43,7 @@ def request(run_id: str, offset: int = 1, extra_bytes: int = 0) -> RunRequest:
         job="copy",
         incarnation="i",
         revision=1,
-        partition_key="k",
+        partition_key=partition_key,
         generation=1,
         completed_by="e",
         windows=(WindowProgress(asset="a", arrived=1, expected=1),),
@@ -47,12 +51,18 @@ def request(run_id: str, offset: int = 1, extra_bytes: int = 0) -> RunRequest:
     )
 
 
-def stored(run_id: str, state: RunState = RunState.SENT, offset: int = 1, sent_at: int = NOW) -> Run:
+def stored(
+    run_id: str,
+    state: RunState = RunState.SENT,
+    offset: int = 1,
+    sent_at: int = NOW,
+    partition_key: str | None = "k",
+) -> Run:
     return Run(
         run_id=run_id,
         job="copy",
         incarnation="i",
-        partition_key="k",
+        partition_key=partition_key,
         generation=1,
         state=state,
         source=LOG,
@@ -98,12 +108,53 @@ def test_what_a_topic_cannot_take_is_undeliverable_and_stops_nobody(
 
 
 def test_a_command_names_its_reports_partition_and_the_outlets_of_the_definition() -> None:
-    job = Job("copy", outlets=[Asset("out", "s3://bucket/out")])
+    job = Job("copy", outlets=[Asset("out", "s3://bucket/out"), AssetAlias("made")])
     (command,) = decide([Requested(LOG, request("a"))], {}, surroundings(job=job)).commands
     read = RunCommand.from_bytes(command.value)
     assert (command.topic, command.key) == ("run-commands.copy", "k")
     assert read.run_events_partition == 3
-    assert [(each.name, each.uri) for each in read.outlets] == [("out", "s3://bucket/out")]
+    assert [(each.kind, each.name, each.uri) for each in read.outlets] == [
+        ("asset", "out", "s3://bucket/out"),
+        ("alias", "made", None),
+    ]
+
+
+def test_a_run_without_partitions_has_no_key_and_its_record_that_of_the_job() -> None:
+    asked = Requested(LOG, request("a", partition_key=None))
+    decided = decide([asked], {}, surroundings())
+    (command,) = decided.commands
+    assert command.key == "copy"
+    assert b"partition_key" not in command.value.split(b"triggering_asset_events")[0]
+    assert RunCommand.from_bytes(command.value).partition_key is None
+    assert decided.runs["a"].partition_key is None
+    refused = decide([asked], {}, surroundings(limit=None))
+    assert [(each.kind, each.partition_key) for each in refused.audit] == [(AuditKind.DISPATCH_FAILED, None)]
+
+
+@pytest.mark.parametrize(
+    ("own", "state", "reported", "key"),
+    [
+        (None, RunState.SUCCEEDED, "us", "us"),
+        (None, RunState.SUCCEEDED, None, None),
+        (None, RunState.FAILED, "us", None),
+        (None, RunState.RUNNING, "us", None),
+        ("k", RunState.SUCCEEDED, "us", "k"),
+        ("k", RunState.SUCCEEDED, None, "k"),
+    ],
+)
+def test_a_run_that_succeeded_has_the_one_key_that_it_gave_itself(
+    own: str | None, state: RunState, reported: str | None, key: str | None
+) -> None:
+    report = RunEvent(run_id="a", job="copy", state=state, partition_key=reported)
+    changed = decide([report], {"a": stored("a", partition_key=own)}, surroundings()).runs["a"]
+    assert (changed.state, changed.partition_key) == (state, key)
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 251, "a\nb"])
+def test_a_report_with_a_key_that_is_none_is_refused(key: str) -> None:
+    raw = json.dumps({"v": 1, "run_id": "a", "job": "copy", "state": "succeeded", "partition_key": key})
+    with pytest.raises(ValidationError, match="partition key"):
+        RunEvent.from_bytes(raw.encode())
 
 
 @pytest.mark.parametrize("ended", [RunState.SUCCEEDED, RunState.FAILED, RunState.UNDELIVERABLE])

@@ -4,12 +4,13 @@ import json
 from base64 import b64decode
 from typing import Any
 
+import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
-from tidegate.contracts.events import EVENT_TYPE
+from tidegate.contracts.events import EVENT_TYPE, MAX_REASON_CHARACTERS
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.rejected import DeadLetter
 from tidegate.contracts.topics import ACCEPTED, MAX_EVENT_BYTES, MIB, PACK_BYTES, REJECTED
@@ -84,11 +85,19 @@ def letters(decided: Decided) -> list[DeadLetter]:
 
 def test_an_accepted_event_says_everything_that_the_producer_said() -> None:
     tp = TopicPartition("asset-events.blue", 3)
-    value = event("e", partition_date="2010-03-14T01:00:00-08:00", extra={"x": None})
+    value = event(
+        "e",
+        partition_date="2010-03-14T01:00:00.000001-08:00",
+        extra={"x": None},
+        aliases=["out", "all", "out"],
+    )
     decided = ingest([record(5, value, tp=tp)], source="asset-events.blue/3")
     assert accepted(decided) == {
         partition_of("a", PARTITIONS): [
-            AcceptedEvent(5, 7, 1005, "/s", "e", "a", "k", 1_268_557_200_000, {"x": None}, "blue")
+            AcceptedEvent(
+                *(5, 7, 1005, "/s", "e", "a", "k"),
+                *(1_268_557_200_000_001, {"x": None}, "blue", ("out", "all")),
+            )
         ]
     }
     assert decided.records[0].key == b"asset-events.blue/3"
@@ -153,6 +162,107 @@ def test_a_uri_that_no_definition_gives_is_a_name() -> None:
     decided = ingest([record(0, event(asset=None, asset_uri="s3://bucket/orders"))])
     assert [each.asset for events in accepted(decided).values() for each in events] == ["s3://bucket/orders"]
     assert kinds(decided) == [AuditKind.UNKNOWN_ASSET]
+
+
+def names(decided: Decided) -> list[str]:
+    """The assets of the accepted events, in the order of offsets."""
+    events = [each for some in accepted(decided).values() for each in some]
+    return [each.asset for each in sorted(events)]
+
+
+def by_uri(*uris: str, **data: Any) -> list[ConsumerRecord]:
+    return [record(n, event(str(n), asset=None, asset_uri=uri, **data)) for n, uri in enumerate(uris)]
+
+
+def test_every_spelling_of_a_uri_is_the_asset_that_has_it() -> None:
+    assets = KnownAssets({"orders": Asset("orders", "s3://bucket/Orders/?b=2&a=1")})
+    spellings = [
+        "s3://bucket/Orders?a=1&b=2",
+        "S3://bucket/Orders/?b=2&a=1#part",
+        "s3://me:secret@bucket/Orders//?a=1&b=2",
+    ]
+    assert names(ingest(by_uri(*spellings), assets=assets)) == ["orders"] * 3
+    assert names(ingest(by_uri("s3://bucket/orders?a=1&b=2"), assets=assets)) == [
+        "s3://bucket/orders?a=1&b=2"
+    ]
+
+
+def test_a_uri_that_no_definition_gives_is_named_in_its_normal_form() -> None:
+    decided = ingest(by_uri("S3://bucket/orders/", "s3://bucket/orders", "no scheme at all"))
+    assert names(decided) == ["s3://bucket/orders", "s3://bucket/orders", "no scheme at all"]
+    assert [each.asset for each in decided.audit] == names(decided)
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("s3://bucket/\u00e9", "percent-encoded"),
+        ("airflow://x", "reserved scheme"),
+        ("s3:///orders", "names no bucket"),
+        ("http://[broken", "cannot be read"),
+        ("s3://bucket/\u00e9" + "x" * 1400, "s3://bucket/"),
+    ],
+)
+@pytest.mark.parametrize("asset", [None, "a"])
+def test_a_uri_that_breaks_the_rules_is_a_dead_letter(uri: str, words: str, asset: str | None) -> None:
+    decided = ingest([record(0, event(asset=asset, asset_uri=uri)), record(1, event())])
+    (letter,) = letters(decided)
+    assert letter.code == "invalid-uri"
+    assert letter.reason.startswith("asset_uri")
+    assert words in letter.reason
+    assert len(letter.reason) <= MAX_REASON_CHARACTERS
+    assert kinds(decided) == [AuditKind.EVENT_REFUSED]
+    assert offsets(decided) == [1]
+
+
+SECRETS = [
+    "s3://me:secret@bucket/x",
+    "S3://me:se@secret@bucket/x/",
+    "s3://me:secret@bucket/\u00e9",
+    "s3://:secret@/x",
+    "airflow://me:secret@host",
+    "x-db://me:secret@host/t",
+    "http://me:secret@[broken/x",
+    "http://me:secret@exa\u2100mple/x",
+    "http://m'e:s ecret@host:port/x",
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("uri", SECRETS)
+@pytest.mark.parametrize("field", ["asset", "asset_uri"])
+def test_a_password_in_a_uri_goes_nowhere_and_warns_of_nothing(uri: str, field: str) -> None:
+    data = {"asset": None} if field == "asset_uri" else {}
+    seen: dict[str, str] = {}
+    decided = ingest(
+        [record(0, event(**{**data, field: uri})), record(1, event(**{**data, field: uri}))], seen
+    )
+    assert offsets(decided) == ([] if letters(decided) else [0])
+    written = [each.value or b"" for each in decided.records if each.topic == ACCEPTED]
+    written += [each.reason.encode() for each in letters(decided)]
+    written += [each.to_bytes() for each in decided.audit]
+    written += [mark.encode() for mark in seen.values()]
+    assert written
+    assert not any(b"ecret" in each for each in written), written
+
+
+@given(st.text(max_size=30) | st.from_regex(r"[sS]3:/{0,3}[a-z:@?#&=/\[\]%é ]{0,20}", fullmatch=True))
+def test_whatever_a_uri_says_the_event_has_one_name_or_one_dead_letter(uri: str) -> None:
+    decided = ingest(by_uri(uri))
+    assert len(names(decided)) + len(letters(decided)) == 1
+    for name in names(decided):  # as a definition of the same URI would have it
+        assert names(ingest(by_uri(uri), assets=KnownAssets({"x": Asset("x", uri)}))) == ["x"]
+        assert names(ingest(by_uri(name))) == [name]
+
+
+def test_b058_an_alias_without_an_asset_is_refused_under_a_name_of_its_own() -> None:
+    decided = ingest([record(0, event(asset=None, aliases=["out"])), record(1, event(aliases=["out"]))])
+    (letter,) = letters(decided)
+    assert letter.code == "alias-without-asset"
+    assert kinds(decided) == [AuditKind.ALIAS_WITHOUT_ASSET]
+    assert "'out'" in decided.audit[0].message
+    (kept,) = [each for some in accepted(decided).values() for each in some]
+    assert (kept.offset, kept.asset, kept.partition_key, kept.aliases) == (1, "a", "k", ("out",))
 
 
 def test_a_uri_resolves_as_at_first_when_the_record_is_read_again_after_a_new_definition() -> None:

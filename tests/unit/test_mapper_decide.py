@@ -1,8 +1,9 @@
 """What one accepted event means to every job."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -10,21 +11,30 @@ from hypothesis import strategies as st
 
 from tidegate.contracts.accepted import AcceptedEvent
 from tidegate.contracts.contributions import ContributionBatch, MemberEvent
+from tidegate.core.access import AssetAccessControl
 from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Condition
 from tidegate.core.instants import to_ms, to_us
 from tidegate.core.mappers import (
+    FanOutMapper,
+    FixedKeyMapper,
     IdentityMapper,
     PartitionMapper,
     RollupMapper,
     StartOfDayMapper,
     StartOfMonthMapper,
 )
-from tidegate.core.timetables import PartitionedAssetTimetable, Timetable
+from tidegate.core.rounds import RerunPolicy
+from tidegate.core.timetables import (
+    AssetOrTimeSchedule,
+    CronTriggerTimetable,
+    PartitionedAssetTimetable,
+    Timetable,
+)
 from tidegate.core.windows import DayWindow, MonthWindow
-from tidegate.definitions import Asset, Job
+from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.definitions_view import DefinedJob
-from tidegate_mapper.decide import batch, map_event, plan
+from tidegate_mapper.decide import Mapped, batch, map_event, plan
 
 A, B, C = Asset("a"), Asset("b"), Asset("c")
 DAY = RollupMapper(StartOfDayMapper(timezone="America/Los_Angeles"), DayWindow())
@@ -33,27 +43,191 @@ AT = datetime(2010, 3, 14, 12, tzinfo=UTC)
 
 
 def defined(
-    job_id: str, assets: Condition, mapper: PartitionMapper | None = None, revision: int = 7
+    job_id: str, assets: Condition, mapper: PartitionMapper | None = None, team: str | None = None
 ) -> DefinedJob:
-    return DefinedJob(
-        Job(job_id, PartitionedAssetTimetable(assets, mapper or IdentityMapper())), "i1", revision
-    )
+    schedule = PartitionedAssetTimetable(assets, mapper or IdentityMapper())
+    return DefinedJob(Job(job_id, schedule, team=team), "i1", 7)
 
 
 def event(
-    asset: str = "a", key: str | None = "k", date: datetime | None = None, event_id: str = "e1"
+    asset: str = "a",
+    key: str | None = "k",
+    date: datetime | None = None,
+    event_id: str = "e1",
+    aliases: tuple[str, ...] = (),
+    team: str | None = None,
 ) -> AcceptedEvent:
     when = None if date is None else to_us(date)
-    return AcceptedEvent(5, 9, to_ms(AT), "src", event_id, asset, key, when, {"t": 1}, None)
+    return AcceptedEvent(5, 9, to_ms(AT), "src", event_id, asset, key, when, {"t": 1}, team, aliases)
+
+
+def jobs_of(mapped: Sequence[Mapped]) -> list[tuple[str, int]]:
+    """The jobs that an event counts for, with the place of the asset in each."""
+    return [(each.job.id, each.asset) for each in mapped]
 
 
 def test_an_event_is_routed_to_every_job_that_names_its_asset_in_the_order_of_job_ids() -> None:
-    routes = plan([defined("z", A), defined("b", A | B), defined("a", B)])
-    assert [route.job.id for route in routes["a"]] == ["b", "z"]
-    assert [route.job.id for route in routes["b"]] == ["a", "b"]
-    mapped, audit = map_event(event("a"), routes, "accepted-events/0@4")
+    ways = plan([defined("z", A), defined("b", A | B), defined("a", B)])
+    assert [way.job.id for way in ways.ways(event("a"))] == ["b", "z"]
+    assert [way.job.id for way in ways.ways(event("b"))] == ["a", "b"]
+    mapped, audit = map_event(event("a"), ways, "accepted-events/0@4")
     assert [(each.job.id, each.target.placement.key) for each in mapped] == [("b", "k"), ("z", "k")]
     assert audit == []
+
+
+# Ways of naming
+
+URI = Asset("by-uri", "s3://bucket/data")
+TWIN = Asset("twin", "s3://bucket/data")
+
+
+def known(*assets: Asset) -> dict[str, Asset]:
+    return {asset.name: asset for asset in assets}
+
+
+def test_a_reference_by_name_takes_the_events_of_that_name_declared_or_not() -> None:
+    jobs = [defined("j", Asset.ref(name="a"))]
+    for assets in ({}, known(Asset("a", "s3://bucket/a"))):
+        assert jobs_of(map_event(event("a"), plan(jobs, assets), "p")[0]) == [("j", 0)]
+
+
+def test_a_reference_by_uri_takes_the_events_of_every_asset_with_that_uri() -> None:
+    ways = plan([defined("j", Asset.ref(uri="S3://bucket/data/"))], known(A, TWIN, URI))
+    for asset, jobs in {
+        "by-uri": [("j", 0)],
+        "twin": [("j", 0)],
+        "a": [],
+        "s3://bucket/data": [("j", 0)],  # before any definition had the URI, it was the name
+    }.items():
+        assert jobs_of(map_event(event(asset), ways, "p")[0]) == jobs, asset
+
+
+def test_a_reference_to_an_uri_with_a_password_is_the_same_without() -> None:
+    ways = plan([defined("j", Asset.ref(uri="x-db://me:secret@host/t"))])
+    assert jobs_of(map_event(event("x-db://host/t"), ways, "p")[0]) == [("j", 0)]
+
+
+def test_an_alias_takes_the_events_that_came_through_it_and_no_others() -> None:
+    ways = plan([defined("j", AssetAlias("out")), defined("k", A)])
+    assert jobs_of(map_event(event("a", aliases=("other", "out")), ways, "p")[0]) == [("j", 0), ("k", 0)]
+    assert jobs_of(map_event(event("c", aliases=("out",)), ways, "p")[0]) == [("j", 0)]
+    assert jobs_of(map_event(event("a"), ways, "p")[0]) == [("k", 0)]
+    assert (
+        jobs_of(map_event(event("out"), ways, "p")[0]) == []
+    )  # an asset of the alias's name is another thing
+
+
+def test_b060_two_ways_of_one_event_into_one_job_are_two_places_of_one_event() -> None:
+    ways = plan(
+        [defined("two", A | AssetAlias("out")), defined("three", Asset.ref(name="a") & AssetAlias("out"))]
+    )
+    mapped, audit = map_event(event("a", aliases=("out", "out")), ways, "p")
+    assert jobs_of(mapped) == [("three", 0), ("three", 1), ("two", 0), ("two", 1)]
+    assert len({id(each.event) for each in mapped}) == 1
+    assert audit == []
+
+
+def test_the_event_is_told_by_the_name_of_its_asset_whatever_the_schedule_calls_it() -> None:
+    ways = plan([defined("j", AssetAlias("out"))])
+    (mapped,), _ = map_event(event("c", aliases=("out",)), ways, "p")
+    assert (mapped.job.assets, mapped.event.asset) == (("out",), "c")
+
+
+leaves: st.SearchStrategy[Condition] = st.sampled_from(
+    [
+        A,
+        B,
+        C,
+        URI,
+        Asset.ref(name="a"),
+        Asset.ref(name="twin"),
+        Asset.ref(uri="s3://bucket/data"),
+        AssetAlias("out"),
+    ]
+)
+conditions = st.recursive(
+    leaves,
+    lambda inner: st.builds(lambda a, b: a & b, inner, inner) | st.builds(lambda a, b: a | b, inner, inner),
+    max_leaves=5,
+)
+mappers = st.sampled_from(
+    [IdentityMapper(), DAY, FanOutMapper(StartOfDayMapper(), DayWindow()), FixedKeyMapper("x")]
+)
+some_jobs = st.dictionaries(
+    st.sampled_from("abcdefgh"), st.tuples(conditions, mappers, st.none() | st.sampled_from("xy")), max_size=5
+).map(lambda drawn: [defined(name, *each) for name, each in drawn.items()])
+some_events = st.builds(
+    event,
+    st.sampled_from(["a", "b", "c", "by-uri", "twin", "s3://bucket/data"]),
+    st.sampled_from([None, "k", "2010-03-14", "2010-03-14T05:00:00"]),
+    st.none() | st.just(AT),
+    aliases=st.lists(st.sampled_from(["out", "other"]), max_size=3).map(tuple),
+    team=st.none() | st.sampled_from("xz"),
+)
+
+
+@given(some_jobs, some_events, st.booleans(), st.randoms())
+def test_the_same_event_and_definitions_give_the_same_in_the_same_order(
+    jobs: list[DefinedJob], one: AcceptedEvent, multi_team: bool, random: Random
+) -> None:
+    """E1 needs it: a process that maps a record again must number its contributions as the one before it did."""
+    assets = [A, B, C, URI, TWIN]
+    first = plan(jobs, known(*assets), multi_team=multi_team)
+    expected = map_event(one, first, "p")
+    assert map_event(one, first, "p") == expected  # from memory
+    random.shuffle(jobs)
+    random.shuffle(assets)
+    assert map_event(one, plan(jobs, known(*assets), multi_team=multi_team), "p") == expected
+    mapped = expected[0]
+    assert len({(each.job.id, each.asset, each.target.placement.key) for each in mapped}) == len(mapped)
+    assert jobs_of(mapped) == sorted(jobs_of(mapped))
+
+
+# Teams
+
+
+def test_teams_are_filtered_only_where_the_installation_has_several() -> None:
+    jobs = [defined("j", A, team="blue"), defined("k", A)]
+    mapped, audit = map_event(event(team="red"), plan(jobs, known(A)), "p")
+    assert (jobs_of(mapped), audit) == ([("j", 0), ("k", 0)], [])
+    mapped, (entry,) = map_event(event(team="red"), plan(jobs, known(A), multi_team=True), "p")
+    assert jobs_of(mapped) == [("k", 0)]
+    assert (entry.kind, entry.job, entry.asset, entry.event_id) == (AuditKind.CROSS_TEAM, "j", "a", "e1")
+    assert "'blue'" in entry.message
+    assert "'red'" in entry.message
+
+
+@pytest.mark.parametrize("leaf", [A, Asset.ref(name="a"), Asset.ref(uri="a"), AssetAlias("out")])
+def test_what_the_known_asset_says_of_teams_holds_for_every_way_of_naming_it(leaf: Condition) -> None:  # F22
+    open_to_red = Asset("a", access_control=AssetAccessControl(["red"]))
+    for asset, is_taken in ((open_to_red, True), (A, False)):
+        ways = plan([defined("j", leaf, team="blue")], known(asset), multi_team=True)
+        mapped, audit = map_event(event(team="red", aliases=("out",)), ways, "p")
+        assert (bool(mapped), bool(audit)) == (is_taken, not is_taken)
+
+
+# Jobs without partitions
+
+
+def test_b010_a_keyed_event_is_for_jobs_with_partitions_and_another_for_those_without() -> None:
+    plain = DefinedJob(Job("plain", [A]), "i1", 3)
+    ways = plan([defined("copy", A), plain])
+    mapped, (entry,) = map_event(event(), ways, "p")
+    assert jobs_of(mapped) == [("copy", 0)]
+    assert (entry.kind, entry.job) == (AuditKind.PARTITIONED_EVENT, "plain")
+    mapped, (entry,) = map_event(event(key=None), ways, "p")
+    assert [(each.job.id, each.target.placement.key) for each in mapped] == [("plain", "")]
+    assert (entry.kind, entry.job) == (AuditKind.NO_PARTITION_KEY, "copy")
+
+
+def test_the_asset_half_of_a_schedule_by_assets_or_time_is_mapped() -> None:
+    schedule = AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily", timezone="UTC"), assets=A & B)
+    mapped, _ = map_event(event("b", None), plan([DefinedJob(Job("j", schedule), "i1", 3)]), "p")
+    assert jobs_of(mapped) == [("j", 1)]
+    assert mapped[0].job.clauses == ((0, 1),)
+
+
+# Jobs and their assets
 
 
 @given(st.permutations([defined("z", A & B, DAY), defined("b", A | C), defined("a", B & A, MONTH)]))
@@ -77,10 +251,12 @@ def test_a_job_without_a_partitioned_schedule_takes_no_part() -> None:
 
 
 def test_a_job_is_described_by_what_the_rollup_needs_to_know() -> None:
-    schedule = PartitionedAssetTimetable(A & B | C, IdentityMapper(), {B: DAY})
-    (route,) = plan([DefinedJob(Job("j", schedule), "i9", 11)])["b"]
-    assert route.job == ("j", "i9", 11, (1,), ("a", "b", "c"), ((0, 1), (2,)))
-    assert route.asset == 1
+    schedule = PartitionedAssetTimetable(A & B | C, IdentityMapper(), {B: DAY}, RerunPolicy.REFIRE)
+    ways = plan([DefinedJob(Job("j", schedule), "i9", 11), defined("k", A)])
+    (way,) = ways.ways(event("b"))
+    assert way.job == ("j", "i9", 11, (1,), ("a", "b", "c"), ((0, 1), (2,)), "refire")
+    assert way.route.index == 1
+    assert [each.job.rerun_policy for each in ways.ways(event("a"))] == ["refire", None]
 
 
 def test_a_rollup_places_the_event_in_its_window_with_the_date_of_the_day() -> None:
@@ -176,14 +352,31 @@ def test_a_mapper_that_raises_concerns_only_its_own_job() -> None:
 
 
 @pytest.mark.parametrize("hook", ["to_partition_date", "carry_partition_date"])
-def test_a_date_hook_that_raises_costs_the_date_and_never_the_event(hook: str) -> None:
-    routes = plan([defined("j", A, _Custom(("k",), hook))])
-    for _ in range(2):  # the second time from memory
-        (mapped,), (entry,) = map_event(event(date=AT), routes, "p")
-        dates = (mapped.target.decoded, mapped.carried)
-        assert dates == ((None, to_us(AT)) if hook == "to_partition_date" else (to_us(AT), None))
-        assert entry.kind is AuditKind.MAPPING_FAILED
-        assert f"_Custom.{hook} raised RuntimeError" in entry.message
+def test_b014_a_date_hook_that_raises_costs_the_date_and_never_the_event(hook: str) -> None:
+    ways = plan(
+        [defined("bad", A, _Custom(("k",), hook)), defined("copy", A), defined("day", A, StartOfDayMapper())]
+    )
+    mapped, (entry,) = map_event(event(key="2026-03-10T09:00:00", date=AT), ways, "p")
+    entries = batch("s", [(1, ordinal, each) for ordinal, each in enumerate(mapped)]).entries
+    assert [(each.key, each.is_date_failed) for each in entries] == [
+        ("k", True),
+        ("2026-03-10T09:00:00", False),
+        ("2026-03-10", False),
+    ]
+    assert entries[1].carried == to_us(AT)
+    assert entries[2].decoded == to_us(datetime(2026, 3, 10, tzinfo=UTC))
+    assert (entry.kind, entry.job) == (AuditKind.PARTITION_DATE_FAILED, "bad")
+    assert f"_Custom.{hook} raised RuntimeError" in entry.message
+
+
+def test_b016_a_fan_out_over_its_cap_is_audited_with_cap_source_and_wanted() -> None:
+    mapper = FanOutMapper(StartOfMonthMapper(), MonthWindow(), max_downstream_keys=7)
+    ways = plan([defined("mfan", A, mapper), defined("mcopy", A)])
+    mapped, (entry,) = map_event(event(key="2026-03-01T00:00:00"), ways, "p")
+    assert jobs_of(mapped) == [("mcopy", 0)]
+    assert (entry.kind, entry.job) == (AuditKind.FAN_OUT_EXCEEDED, "mfan")
+    assert entry.message.startswith("partition fan-out exceeded")
+    assert entry.details == {"cap": 7, "source": "max_downstream_keys", "wanted": 31}
 
 
 # Packing

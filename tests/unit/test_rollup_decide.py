@@ -14,7 +14,7 @@ from tidegate.contracts.contributions import Contribution, ContributionBatch, Jo
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES
 from tidegate.core.audit import AuditKind
-from tidegate.core.instants import from_ms
+from tidegate.core.instants import from_ms, from_us
 from tidegate_rollup.decide import (
     ENTRIES_PER_PART,
     Entry,
@@ -219,16 +219,21 @@ def test_the_digest_tells_rounds_and_events_apart_and_nothing_else() -> None:
 
 def test_a_missing_date_is_false_and_a_date_before_1970_is_kept() -> None:
     _, batch = batch_of([entry(0), entry(1, decoded=-5)])
-    assert [each[11] for each in batch["parts"][0][5]] == [False, -5]
+    assert [each[11] for each in batch["parts"][0][5]] == [False, "-5"]
 
 
 # What comes back
 
 
 def stored(
-    event_id: str, key: str = "k", source: str = "s", carried: int | None = None, extra: Any = None
+    event_id: str,
+    key: str = "k",
+    source: str = "s",
+    carried: int | None = None,
+    extra: Any = None,
+    *more: str,
 ) -> str:
-    values = ["d" * 16, key, event_id, source, AT, None, carried, extra]
+    values = ["d" * 16, key, event_id, source, AT, None, carried, extra, *more]
     return json.dumps(values)[1:-1]
 
 
@@ -321,7 +326,7 @@ def test_a_run_id_tells_sources_and_ids_with_spaces_apart() -> None:
 
 def test_a_decoded_date_is_the_date_and_carried_ones_have_no_say() -> None:
     request, conflict = run_request(fired(*ROUND, "date:0", AT, 'x:0:0:"z"', stored("e9", "z", carried=5)))
-    assert (request.partition_date, conflict) == (from_ms(AT), None)
+    assert (request.partition_date, conflict) == (from_us(AT), None)
 
 
 @pytest.mark.parametrize("order", [(AT, AT + 1), (AT + 1, AT)])
@@ -336,8 +341,8 @@ def test_dates_in_conflict_give_no_date_and_one_audit_entry_whatever_the_order(
         "day",
         "2026-03-10",
     )
-    assert conflict.message.index(from_ms(AT).isoformat()) < conflict.message.index(
-        from_ms(AT + 1).isoformat()
+    assert conflict.message.index(from_us(AT).isoformat()) < conflict.message.index(
+        from_us(AT + 1).isoformat()
     )
     again = run_request(fired(*ROUND, "date:0", order[1], "date:1", order[0]))[1]
     assert again is not None
@@ -351,9 +356,48 @@ def test_carried_dates_decide_where_no_key_gives_one() -> None:
         ("m:0:2", stored("e3")),
     ]
     request, conflict = run_request(fired(*(part for pair in rounds for part in pair)))
-    assert (request.partition_date, conflict) == (from_ms(AT), None)
+    assert (request.partition_date, conflict) == (from_us(AT), None)
     _, conflict = run_request(fired(*rounds[0], "m:0:1", stored("e2", carried=5)))
     assert conflict is not None
+
+
+def test_a_date_that_a_mapper_failed_to_read_leaves_the_run_without_one_and_is_no_conflict() -> None:
+    _, batch = batch_of([entry(is_date_failed=True, carried=5)])
+    failed = batch["parts"][0][5][0][12]
+    others = ("date:1", AT, "m:0:1", stored("e2", carried=AT), "m:0:2", stored("e3", carried=7))
+    assert run_request(fired("m:0:0", stored("e1"), *others))[0].partition_date == from_us(AT)
+    request, conflict = run_request(fired("m:0:0", failed, *others))
+    assert (request.partition_date, conflict) == (None, None)
+
+
+def test_an_event_tells_its_asset_where_the_schedule_names_it_otherwise() -> None:
+    """By the bytes of every pending member the common name is not kept."""
+    texts = []
+    for name in ("a", "", "the asset's own name"):
+        event = entry().event._replace(asset=name, extra={"n": 1})
+        _, batch = batch_of([entry()._replace(event=event)])
+        texts.append(batch["parts"][0][5][0][12])
+    assert texts[0] == texts[1]
+    assert texts[2] == texts[0] + ',"the asset\'s own name"'
+    request, _ = run_request(
+        fired("m:0:0", texts[0], "m:0:1", texts[2], "m:1:0", stored("e3"), "count:0", 2, "need:0", "3 3")
+    )
+    assert [each.asset for each in request.events] == ["a", "the asset's own name", "b"]
+    assert [window.asset for window in request.windows] == ["a"]
+
+
+def test_the_run_of_a_job_without_partitions_has_no_key() -> None:
+    dates = ("date:0", AT, "date:1", AT + 1)
+    whole, conflict = run_request(fired("m:0:0", stored("e1"), *dates, key=""))
+    assert conflict is not None
+    assert (whole.partition_key, conflict.partition_key) == (None, None)
+    names, _ = batch_of([entry(key="")])
+    assert names == ["day/i1/"]
+
+
+def test_more_members_than_there_are_are_told_apart_from_enough() -> None:
+    _, batch = batch_of([entry(n, needed=needed) for n, needed in enumerate((1, 3, 4))])
+    assert [(each[9], each[10]) for each in batch["parts"][0][5]] == [(1, "3 1"), (3, "3 3"), (-1, "3 4")]
 
 
 def test_a_request_too_large_to_send_keeps_its_name_and_size_and_loses_its_events() -> None:
@@ -369,11 +413,12 @@ def test_a_request_too_large_to_send_keeps_its_name_and_size_and_loses_its_event
     assert small.run_id == request.run_id
 
 
-def payload(kind: str, other: str | None = None, event: str = "") -> str:
+def payload(kind: str, other: str | None = None, event: str = "", **more: Any) -> str:
     head = {"job": JOB, "key": "2026-03-10", "at": AT, "audit": kind, "asset": 1}
     head["event"] = json.loads(f"[{event or stored('e1')}]")
-    head["other"] = other and json.loads(f"[{other}]")
-    return json.dumps(head)
+    if other:
+        head["other"] = json.loads(f"[{other}]")
+    return json.dumps({**head, **more})
 
 
 @given(st.permutations([(2, 0), (2, 1), (2, 10), (10, 0), (9, 3)]))
@@ -389,21 +434,30 @@ def test_what_is_pending_comes_in_the_order_of_the_log_by_number(places: list[tu
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("kind", "more", "words"),
     [
-        ("duplicate-event", "'e1' is already part"),
-        ("member-replaced", "'e1' replaces 'e0'"),
-        ("member-rerun", "'e1' repeats a member"),
-        ("member-late", "'e1' came after"),
+        ("duplicate-event", {}, "'e1' is already part"),
+        ("member-replaced", {"other": stored("e0")}, "'e1' replaces 'e0'"),
+        ("member-rerun", {}, "it starts no run (rerun policy: ignore)"),
+        ("member-rerun", {"runs": True}, "it starts the run again"),
+        ("member-rerun", {"runs": True, "other": stored("e0")}, "the run again in the place of 'e0'"),
+        ("member-late", {}, "'e1' came after"),
+        ("window-unsatisfiable", {"window": [28, 30]}, "has 28 members and its wait policy asks for 30"),
     ],
 )
-def test_every_kind_of_audit_that_the_script_knows_becomes_an_entry(kind: str, words: str) -> None:
-    (found,) = pending(["7.2.1", payload(kind, stored("e0") if kind == "member-replaced" else None)])
+def test_every_kind_of_audit_that_the_script_knows_becomes_an_entry(
+    kind: str, more: dict[str, Any], words: str
+) -> None:
+    (found,) = pending(["7.2.1", payload(kind, **more)])
     entry_ = audit_entry(found, 3)
     assert (entry_.kind, entry_.job, entry_.asset, entry_.partition_key) == (kind, "day", "b", "2026-03-10")
     assert (entry_.event_id, entry_.event_source, entry_.position) == ("e1", "s", "contributions/3@7")
     assert words in entry_.message
-    assert (entry_.details or {}).get("replaced_event_id") == ("e0" if kind == "member-replaced" else None)
+    assert entry_.details == {
+        "event_key": "k",
+        **({"replaced_event_id": "e0"} if "other" in more else {}),
+        **({"size": 28, "needed": 30} if "window" in more else {}),
+    }
 
 
 def test_audit_entries_of_one_place_have_one_id_and_others_another() -> None:

@@ -24,9 +24,10 @@ class Story:
 def tell(arrivals: Iterable[Arrival], rules: Rules, start: Round | None = None) -> Story:
     story = Story(start or Round(), [], [])
     for arrival in arrivals:
-        story.round, outcome, firing = fold(story.round, arrival, rules)
-        story.outcomes.append(outcome)
-        story.firings += [firing] if firing else []
+        step = fold(story.round, arrival, rules)
+        story.round = step.round
+        story.outcomes.append(step.outcome)
+        story.firings += [step.firing] if step.firing else []
     return story
 
 

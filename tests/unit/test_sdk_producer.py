@@ -4,15 +4,17 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.cli.emit import _from_lines
 from tidegate.contracts.events import parse_event
-from tidegate.core.errors import InvalidEventError
-from tidegate.definitions import Asset
+from tidegate.core.errors import InvalidEventError, TidegateError
+from tidegate.definitions import Asset, AssetAlias
 from tidegate.sdk import AssetEventProducer
 from tidegate.sdk.errors import KafkaUnreachableError, ProducerStateError
 from tidegate.sdk.events import HEADERS, encode_event, event_id
@@ -102,6 +104,36 @@ def test_the_value_is_a_structured_cloudevent() -> None:
         "datacontenttype": "application/json",
         "data": {"asset": "hourly", "partition_key": "k"},
     }
+
+
+def test_an_event_names_its_aliases_and_may_name_its_asset_by_uri() -> None:
+    def data(asset: Any, **fields: Any) -> Any:
+        return json.loads(encode_event("/s", asset, id="1", **fields))["data"]
+
+    assert data("a", aliases=[AssetAlias("x"), "y", "x"]) == {"asset": "a", "aliases": ["x", "y"]}
+    assert data(Asset.ref(name="a")) == {"asset": "a"}
+    assert data(Asset.ref(uri="s3://bucket/a")) == {"asset_uri": "s3://bucket/a"}
+    for wrong in ("x", None, [5], [Asset("x")]):
+        with pytest.raises(InvalidEventError, match="aliases must be a list of AssetAlias or names"):
+            data("a", aliases=wrong)
+
+
+def test_lines_of_a_file_name_assets_by_name_or_by_uri() -> None:
+    def read(*lines: str, asset: str | None = None) -> list[dict[str, Any]]:
+        return [fields for _, fields in _from_lines(StringIO("\n".join(lines)), asset)]
+
+    assert read('{"asset": "a", "aliases": ["x"]}', '{"aliases": null}', asset="b") == [
+        {"asset": "a", "aliases": ["x"]},
+        {"asset": "b"},
+    ]
+    assert read('{"asset_uri": "s3://bucket/a"}', asset="b") == [
+        {"asset": None, "asset_uri": "s3://bucket/a"}
+    ]
+    for line in ('{"asset": "a", "asset_uri": "s3://bucket/a"}', '{"asset_uri": 5}'):
+        with pytest.raises(TidegateError, match="line 1: field 'asset_uri'"):
+            read(line)
+    with pytest.raises(TidegateError, match="line 1: field 'asset' must be"):
+        read("{}")
 
 
 async def test_a_producer_that_is_not_running_says_how_to_use_it() -> None:

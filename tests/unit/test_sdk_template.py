@@ -12,11 +12,11 @@ from tidegate.cli.exec import execute_command
 from tidegate.cli.worker import find_worker
 from tidegate.sdk import JobFailed, Run
 from tidegate.sdk.errors import TemplateError, WorkerError
-from tidegate.sdk.template import check_template, render, template_context
+from tidegate.sdk.template import check_template, render
 
 
 def rendered(text: str, **changes: Any) -> str:
-    return render(text, template_context(Run.from_command(command(**changes))))
+    return render(text, Run.from_command(command(**changes)).context())
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,20 @@ def test_a_run_without_a_date_has_no_ds() -> None:
         rendered("{{ partition_date | ds }}", partition_date=None)
 
 
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("{{ partition_key }}", ""),
+        ("[{{ run.partition_key }}]", "[]"),
+        ("{{ partition_date }}", ""),
+        ("{{ partition_key or 'whole' }}", "whole"),
+        ("{{ partition_key is none }}", "True"),
+    ],
+)
+def test_a_run_without_partitions_has_empty_text_for_its_key(text: str, result: str) -> None:
+    assert rendered(text, partition_key=None, partition_date=None) == result
+
+
 @pytest.mark.parametrize("text", ["{{ partition_key", "{{ x | nofilter }}", "{% for %}"])
 def test_templates_with_errors_are_refused_before_any_run(text: str) -> None:
     with pytest.raises(TemplateError):
@@ -78,6 +92,19 @@ async def test_a_command_gets_the_run_in_arguments_environment_and_input(tmp_pat
     assert environment["TIDEGATE_PARTITION_DATE"] == "2026-03-10T07:00:00+00:00"
     assert given["run_id"] == "run-1"
     assert len(given["triggering_asset_events"]) == 2
+
+
+async def test_a_command_for_a_run_without_partitions_finds_empty_text(tmp_path: Path) -> None:
+    words = [
+        "sh",
+        "-c",
+        'echo "[$1] [$TIDEGATE_PARTITION_KEY] [$TIDEGATE_PARTITION_DATE]" > ' + str(tmp_path / "out"),
+    ]
+    run = Run.from_command(command(partition_key=None, partition_date=None))
+    await execute_command(run, [*words, "sh", "{{ partition_key }}"], shell=False)
+    assert (tmp_path / "out").read_text() == "[] [] []\n"
+    with pytest.raises(TemplateError, match="no date"):
+        await execute_command(run, ["true", "{{ partition_date | ds }}"], shell=False)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +143,7 @@ def test_workers_are_found_in_files_and_modules(tmp_path: Path, monkeypatch: pyt
     for target, words in [
         ("two_jobs", "several"),
         ("two_jobs:c", "found: a, b"),
-        ("no_jobs.py", "has no Worker"),
+        ("no_jobs.py", "has no Worker and no @asset function"),
         ("missing.py", "does not exist"),
         ("missing_module", "cannot be found"),
     ]:

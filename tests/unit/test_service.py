@@ -7,6 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from tests.packages import install_package
 from tests.servers.services import free_port
 from tidegate.runtime.state import ServiceState
 
@@ -47,14 +48,79 @@ serve("test", Settings(health_port={port}, shutdown_deadline_s={deadline_s}), se
 """
 
 
-def run_service(body: str, folder: Path, deadline_s: float = 2) -> subprocess.Popen[str]:
+def run_service(
+    body: str, folder: Path, deadline_s: float = 2, packages: Path | None = None
+) -> subprocess.Popen[str]:
     """A process with a session written out here; what it prints comes back on standard output."""
     program = folder / "service.py"
     session = textwrap.indent(textwrap.dedent(body), "    ")
     program.write_text(PROGRAM.format(session=session, port=free_port(), deadline_s=deadline_s))
     return subprocess.Popen(
-        [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(packages),
     )
+
+
+def environment(packages: Path | None) -> dict[str, str]:
+    """The environment of a process that also finds the packages in a folder."""
+    paths = [str(packages)] if packages else []
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])}
+
+
+SHOUT = """
+from dataclasses import dataclass
+from tidegate import PartitionMapper
+
+@dataclass(frozen=True)
+class Shout(PartitionMapper):
+    def to_downstream(self, key):
+        return key.upper()
+"""
+
+
+def install_shout_and_two_that_fail(folder: Path) -> Path:
+    install_package(
+        folder, "broken", "import sys\nsys.exit(3)\n", {"tidegate.windows": {"gone": "broken:Gone"}}
+    )
+    points = {"tidegate.mappers": {"shout": "shout:Shout", "quiet": "shout:Whisper"}}
+    return install_package(folder, "shout", SHOUT, points)
+
+
+def test_a_service_knows_the_types_of_plugins_and_says_which_plugin_failed(tmp_path: Path) -> None:
+    process = run_service(
+        """
+        from tidegate.core.plain import from_plain
+        print("mapped", from_plain({"type": "Shout"}).to_downstream("quiet"), flush=True)
+        state.stopping.set()
+        """,
+        tmp_path,
+        packages=install_shout_and_two_that_fail(tmp_path / "packages"),
+    )
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out.split()) == (0, ["session", "1", "mapped", "QUIET"]), err
+    failures = [line for line in err.splitlines() if "plugin_failed" in line]
+    assert len(failures) == 2
+    assert any("tidegate.windows:gone = broken:Gone" in line and "SystemExit: 3" in line for line in failures)
+    assert any("tidegate.mappers:quiet = shout:Whisper" in line for line in failures)
+
+
+def test_the_command_line_knows_them_too_and_warns_on_standard_error(tmp_path: Path) -> None:
+    packages = install_shout_and_two_that_fail(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "tidegate.cli", "--help"],
+        env=environment(packages),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    warnings = done.stderr.splitlines()
+    assert len(warnings) == 2
+    assert all(line.startswith("warning: plugin tidegate.") for line in warnings)
+    assert "warning" not in done.stdout
 
 
 def test_a_session_that_fails_is_started_again_with_the_reason_in_readiness(tmp_path: Path) -> None:

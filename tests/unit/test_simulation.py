@@ -12,22 +12,29 @@ from tidegate import (
     Asset,
     AssetAccessControl,
     AssetAlias,
+    AssetOrTimeSchedule,
+    CronDataIntervalTimetable,
     CronPartitionTimetable,
+    DataInterval,
     DayWindow,
     FixedKeyMapper,
     IdentityMapper,
     Job,
     MinimumCount,
+    MonthWindow,
     PartitionedAssetTimetable,
+    PartitionedAtRuntime,
     PartitionMapper,
     RollupMapper,
     SegmentWindow,
     StartOfDayMapper,
     StartOfHourMapper,
+    StartOfMonthMapper,
     WaitForAll,
     WaitPolicy,
 )
 from tidegate.core.conditions import Condition
+from tidegate.core.rounds import RerunPolicy
 from tidegate.simulate import Simulation
 
 HOURS = [f"2026-03-10T{hour:02}:00:00" for hour in range(24)]
@@ -96,6 +103,32 @@ def test_segments_fire_when_enough_are_in(policy: WaitPolicy, fires_at: int) -> 
     assert counts.index(1) == fires_at - 1
     # keys without a date come again: what came after a partial round is the first of the next (rule D23)
     assert [pending.partition_key for pending in simulation.pending()] == ([] if fires_at == 3 else ["all"])
+
+
+def test_a_month_too_short_for_its_policy_is_audited_once_when_it_opens() -> None:
+    month = RollupMapper(StartOfMonthMapper(), MonthWindow(), MinimumCount(30))
+    simulation = Simulation([job(Asset("a"), month)])
+    for day in range(1, 29):
+        assert simulation.event("a", f"2026-02-{day:02}") == []
+    (entry,) = simulation.audit
+    assert (entry.kind, entry.partition_key) == ("window-unsatisfiable", "2026-02")
+    assert "28 members" in entry.message
+
+
+def test_a_run_that_is_started_again_keeps_the_date_that_another_event_brought() -> None:
+    segments = RollupMapper(FixedKeyMapper("all"), SegmentWindow(["us", "eu"]))
+    schedule = PartitionedAssetTimetable(
+        Asset("a") & Asset("b"), IdentityMapper(), {Asset("a"): segments}, RerunPolicy.REFIRE
+    )
+    simulation = Simulation([Job("job", schedule)])
+    simulation.event("b", "all", partition_date=at("2026-03-10T00:00"))
+    for key in ("us", "eu", "us"):
+        simulation.event("a", key)
+    assert [(run.generation, run.partition_date) for run in simulation.runs] == [
+        (1, at("2026-03-10T00:00")),
+        (2, at("2026-03-10T00:00")),
+    ]
+    assert kinds(simulation) == ["member-rerun"]
 
 
 def test_what_no_window_waits_for_is_audited() -> None:
@@ -274,3 +307,178 @@ def test_an_event_beyond_the_horizon_starts_anew() -> None:
     assert simulation.event("a", "k", id="one") == []
     simulation.move_clock(simulation.now + timedelta(days=8))
     assert len(simulation.event("a", "k", id="one")) == 1
+
+
+# ---- ingest, outlets, time and pauses ----
+
+
+def test_an_event_is_taken_once_within_the_horizon_whatever_it_says() -> None:
+    simulation = Simulation([job(Asset("a"))])
+    simulation.event("a", "k", id="one")
+    simulation.event("a", "other", id="one")
+    simulation.event("a", "other", id="one", source="/elsewhere")
+    assert keys(simulation) == ["k", "other"]
+    assert [(entry.kind, entry.event_id, entry.job) for entry in simulation.audit] == [
+        ("duplicate-event", "one", None)
+    ]
+    simulation.move_clock(simulation.now + timedelta(days=7))
+    assert simulation.event("a", "k", id="one") == []
+    simulation.move_clock(simulation.now + timedelta(milliseconds=1))
+    assert len(simulation.event("a", "k", id="one")) == 1
+
+
+def test_a_run_updates_its_outlets_with_its_own_key_date_and_team() -> None:
+    first = Job(
+        "first", PartitionedAssetTimetable(Asset("a"), StartOfDayMapper()), outlets=[Asset("b")], team="t"
+    )
+    second = job(Asset("b"), id="second", team="t")
+    simulation = Simulation([first, second], multi_team=True)
+    found = simulation.event("a", "2026-03-10T09:00:00", team="t", extra={"rows": 1})
+    assert [(run.job, run.partition_key, run.partition_date) for run in found] == [
+        ("first", "2026-03-10", at("2026-03-10T00:00")),
+        ("second", "2026-03-10", at("2026-03-10T00:00")),
+    ]
+    (event,) = found[1].events
+    assert (event.id, event.source, event.team, event.extra) == ("run-1:b", "/tidegate/jobs/first", "t", {})
+    assert [each.what for each in simulation.happened] == simulation.runs == found
+    quiet = Simulation([first, second], run_outlets=False)
+    assert [run.job for run in quiet.event("a", "2026-03-10T09:00:00")] == ["first"]
+
+
+def test_what_a_run_decides_itself_is_not_guessed() -> None:
+    runtime = AssetOrTimeSchedule(timetable=PartitionedAtRuntime(), assets=Asset("c"))
+    simulation = Simulation(
+        [
+            Job("runtime", runtime, outlets=[Asset("b")]),
+            Job("aliased", PartitionedAssetTimetable(Asset("a")), outlets=[AssetAlias("out")]),
+            job(Asset("b") | AssetAlias("out")),
+        ]
+    )
+    assert [run.job for run in simulation.event("a", "k")] == ["aliased"]
+    assert [run.job for run in simulation.event("c")] == ["runtime"]
+    assert simulation.audit == []
+
+
+def test_jobs_that_lead_to_each_other_run_once_each_and_a_notice_says_so() -> None:
+    ring = [
+        Job(f"job-{name}", PartitionedAssetTimetable(Asset(name)), outlets=[Asset(following)])
+        for name, following in ("ab", "bc", "ca")
+    ]
+    simulation = Simulation(ring)
+    assert [run.job for run in simulation.event("a", "k")] == ["job-a", "job-b", "job-c", "job-a"]
+    (notice,) = simulation.notices
+    assert "job-a -> job-b -> job-c -> job-a" in notice
+    assert len(simulation.event("a", "k")) == 4  # an event from outside begins anew
+
+
+def test_held_runs_update_their_outlets_when_they_go_out() -> None:
+    first = Job("first", PartitionedAssetTimetable(Asset("a")), outlets=[Asset("b")])
+    simulation = Simulation([first, job(Asset("b"), id="second")])
+    simulation.pause("first")
+    simulation.event("a", "x")
+    assert ([run.partition_key for run in simulation.held()], simulation.runs) == (["x"], [])
+    simulation.pause("second")
+    assert [run.job for run in simulation.pause("first", False)] == ["first"]
+    assert [run.job for run in simulation.held()] == ["second"]
+    simulation.remove("second")
+    assert [(entry.kind, entry.partition_key) for entry in simulation.audit] == [("round-closed", "x")]
+    assert simulation.held() == []
+
+
+def test_time_starts_no_run_of_a_paused_job_and_goes_on_with_the_next_tick() -> None:
+    simulation = Simulation([Job("hourly", CronPartitionTimetable("30 * * * *"))], now=at("2026-03-10T00:00"))
+    simulation.move_clock(at("2026-03-10T01:00"))
+    simulation.pause("hourly")
+    simulation.move_clock(at("2026-03-10T04:00"))
+    simulation.pause("hourly", False)
+    simulation.move_clock(at("2026-03-10T05:00"))
+    assert keys(simulation) == ["2026-03-10T00:30:00", "2026-03-10T04:30:00"]
+
+
+def test_a_schedule_of_intervals_that_is_resumed_runs_the_latest_complete_one() -> None:
+    daily = Job("daily", CronDataIntervalTimetable("@daily", "UTC"), start_date=at("2026-03-10T00:00"))
+    simulation = Simulation([daily], now=at("2026-03-10T00:00"))
+    simulation.pause("daily")
+    simulation.move_clock(at("2026-03-14T06:00"))
+    (run,) = simulation.pause("daily", False)
+    assert run.info is not None
+    assert run.info.data_interval == DataInterval(at("2026-03-13T00:00"), at("2026-03-14T00:00"))
+
+
+def test_a_changed_schedule_goes_on_after_the_last_run() -> None:
+    start = at("2026-03-10T00:00")
+    simulation = Simulation(
+        [Job("job", CronPartitionTimetable("@hourly"), start_date=start, catchup=True)], now=start
+    )
+    simulation.move_clock(at("2026-03-10T02:30"))
+    simulation.define(Job("job", CronPartitionTimetable("45 * * * *"), start_date=start, catchup=True))
+    simulation.move_clock(at("2026-03-10T04:00"))
+    assert keys(simulation) == [
+        *(f"2026-03-10T{hour:02}:00:00" for hour in range(3)),
+        "2026-03-10T02:45:00",
+        "2026-03-10T03:45:00",
+    ]
+
+
+def test_once_runs_once_and_continuous_whenever_time_has_passed() -> None:
+    simulation = Simulation([Job("once", "@once"), Job("always", "@continuous")], now=at("2026-03-10T00:00"))
+    for hour in (1, 1, 2):
+        simulation.move_clock(at(f"2026-03-10T0{hour}:00"))
+    assert [run.job for run in simulation.runs] == ["once", "always", "always", "always"]
+    intervals = [run.info.data_interval for run in simulation.runs if run.info and run.job == "always"]
+    assert [each.end.hour for each in intervals if each] == [0, 1, 2]
+
+
+def test_an_asset_is_known_as_long_as_a_definition_names_it() -> None:
+    simulation = Simulation([Job("job", inlets=[Asset("in", "s3://bucket/in")], outlets=[Asset("out")])])
+    simulation.declare(Asset("declared"))
+    for name in ("in", "out", "declared"):
+        simulation.event(name, "k")
+    simulation.event(asset_uri="s3://bucket/in", partition_key="k")
+    assert simulation.audit == []
+    simulation.remove("job")
+    for name in ("in", "out", "declared"):
+        simulation.event(name, "k")
+    assert [(entry.kind, entry.asset) for entry in simulation.audit] == [
+        ("unknown-asset", "in"),
+        ("unknown-asset", "out"),
+    ]
+
+
+def test_a_partial_run_and_a_waiting_round_name_what_is_missing() -> None:
+    mapper = RollupMapper(FixedKeyMapper("all"), SegmentWindow(["us", "eu", "apac"]), MinimumCount(2))
+    simulation = Simulation([job(Asset("a") & Asset("b"), mapper, {Asset("b"): FixedKeyMapper("all")})])
+    simulation.event("a", "eu")
+    (pending,) = simulation.pending()
+    assert [
+        (each.asset, each.arrived, each.expected, each.needed, each.missing) for each in pending.windows
+    ] == [
+        ("a", 1, 3, 2, ("us", "apac")),
+        ("b", 0, 1, 1, ("b",)),
+    ]
+    simulation.event("b", "x")
+    (run,) = simulation.event("a", "apac", id="last")
+    assert [(each.asset, each.arrived, each.expected, each.missing) for each in run.windows] == [
+        ("a", 2, 3, ("us",)),
+        ("b", 1, 1, ()),
+    ]
+    assert run.completed_by is not None
+    assert run.completed_by.id == "last"
+
+
+def test_a_refired_run_has_the_dates_of_all_its_events() -> None:
+    segments = RollupMapper(IdentityMapper(), SegmentWindow(["us"]))
+    schedule = PartitionedAssetTimetable(
+        Asset("a") & Asset("b"),
+        IdentityMapper(),
+        {Asset("a"): segments},
+        rerun_policy="refire",  # type: ignore[arg-type]
+    )
+    simulation = Simulation([Job("job", schedule)])
+    simulation.event("a", "us", partition_date=at("2026-03-10T00:00"))
+    (run,) = simulation.event("b", "us")
+    assert run.partition_date == at("2026-03-10T00:00")
+    (run,) = simulation.event("b", "us")
+    assert (run.generation, run.partition_date) == (2, at("2026-03-10T00:00"))
+    (run,) = simulation.event("b", "us", partition_date=at("2026-03-11T00:00"))
+    assert (run.generation, run.partition_date, kinds(simulation)[-1]) == (3, None, "partition-date-conflict")

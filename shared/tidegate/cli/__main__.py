@@ -1,3 +1,3 @@
-from tidegate.cli.app import main
+from tidegate.cli.entry import main
 
 main()

@@ -10,7 +10,7 @@ import typer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from redis.exceptions import RedisError
 
-from tidegate.cli import apply, emit, exec, gaps, pending, status, topics, up, worker
+from tidegate.cli import apply, emit, exec, gaps, pending, simulate, status, topics, up, worker
 from tidegate.core.errors import TidegateError
 
 _SERVER: Final = re.compile(r"\('([^']+)', (\d+)")
@@ -26,6 +26,7 @@ app.command("up")(up.up)
 app.add_typer(topics.app, name="topics")
 app.command("apply")(apply.apply)
 app.command("emit")(emit.emit)
+app.command("simulate")(simulate.simulate)
 app.command("worker")(worker.worker)
 app.command("exec")(exec.exec_)
 app.command("pending")(pending.pending)

@@ -14,13 +14,21 @@ from aiokafka.errors import KafkaError
 from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
 from tidegate.contracts.topics import ASSET_EVENTS
 from tidegate.core.errors import TidegateError
+from tidegate.definitions import Asset
 from tidegate.sdk.producer import AssetEventProducer
 
-_FIELDS: Final = ("asset", "partition_key", "partition_date", "extra", "id")
+_FIELDS: Final = ("asset", "asset_uri", "aliases", "partition_key", "partition_date", "extra", "id")
 
 
 def emit(
     asset: Annotated[str | None, typer.Argument(help="Name of the asset.")] = None,
+    uri: Annotated[
+        str | None, typer.Option("--uri", help="URI of a defined asset, instead of its name.")
+    ] = None,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option("--alias", metavar="NAME", help="Alias that stands for the asset; may be repeated."),
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Partition key.")] = None,
     date: Annotated[
         str | None, typer.Option("--date", metavar="ISO", help="Date of the partition, with an offset.")
@@ -33,8 +41,8 @@ def emit(
             "--file",
             "-f",
             metavar="FILE.jsonl|-",
-            help="Events from a file, one JSON object a line: asset, partition_key, partition_date, extra, id. "
-            "ASSET is for lines that name none. '-' reads standard input.",
+            help="Events from a file, one JSON object a line: asset or asset_uri, aliases, partition_key, "
+            "partition_date, extra, id. ASSET is for lines that name none. '-' reads standard input.",
         ),
     ] = None,
     source: Annotated[str, typer.Option("--source", help="CloudEvents source.")] = "/tidegate/cli",
@@ -46,11 +54,11 @@ def emit(
     kafka: KafkaOption = DEFAULT_KAFKA,
 ) -> None:
     """Publish one asset event, or all of a file; prints how many Kafka has acknowledged."""
-    if file is None and asset is None:
-        raise typer.BadParameter("name an ASSET, or give events with --file")
-    if file is not None and any(value is not None for value in (key, date, extra, id)):
+    if file is None and (asset is None) == (uri is None):
+        raise typer.BadParameter("name one ASSET, by name or with --uri, or give events with --file")
+    if file is not None and (alias or any(value is not None for value in (uri, key, date, extra, id))):
         raise typer.BadParameter(
-            "--key, --date, --extra and --id are for one event: leave them out with --file"
+            "--uri, --alias, --key, --date, --extra and --id are for one event: leave them out with --file"
         )
     producer = AssetEventProducer(kafka, source, topic=topic, deterministic_ids=deterministic_ids)
     try:
@@ -60,6 +68,8 @@ def emit(
         else:
             fields = {
                 "asset": asset,
+                "asset_uri": uri,
+                "aliases": alias or (),
                 "partition_key": key,
                 "partition_date": date,
                 "extra": _extra(extra),
@@ -78,7 +88,8 @@ async def _send(producer: AssetEventProducer, events: Iterator[tuple[str, dict[s
         try:
             for where, fields in events:
                 try:
-                    await producer.send(fields.pop("asset"), **fields)
+                    name, uri = fields.pop("asset"), fields.pop("asset_uri", None)
+                    await producer.send(name if uri is None else Asset.ref(uri=uri), **fields)
                 except TidegateError as error:
                     raise TidegateError(f"{where}{error}") from error
         finally:
@@ -98,8 +109,13 @@ def _from_lines(lines: IO[str], asset: str | None) -> Iterator[tuple[str, dict[s
             raise TidegateError(f"{where}must be a JSON object, not {line.strip():.60}")
         if unknown := fields.keys() - set(_FIELDS):
             raise TidegateError(f"{where}field {min(unknown)!r} is not known: use {', '.join(_FIELDS)}")
-        if not isinstance(fields.setdefault("asset", asset), str):
+        if fields.get("asset_uri") is not None:
+            if fields.setdefault("asset") is not None or not isinstance(fields["asset_uri"], str):
+                raise TidegateError(f"{where}field 'asset_uri' must be a URI, and 'asset' left out beside it")
+        elif not isinstance(fields.setdefault("asset", asset), str):
             raise TidegateError(f"{where}field 'asset' must be the name of an asset")
+        if fields.get("aliases", ()) is None:
+            del fields["aliases"]
         if not isinstance(fields.get("extra") or {}, dict):
             raise TidegateError(f"{where}field 'extra' must be a JSON object")
         yield where, fields

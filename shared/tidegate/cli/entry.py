@@ -2,6 +2,8 @@
 
 import sys
 
+from tidegate.definitions.plugins import load_plugins
+
 
 def main() -> None:
     try:
@@ -10,4 +12,9 @@ def main() -> None:
         if error.name is None or error.name.partition(".")[0] == "tidegate":
             raise
         sys.exit(f"error: the command line needs {error.name!r}: install tidegate[all]")
+    for failure in load_plugins():
+        print(
+            f"warning: plugin {failure.source} is left out, since it failed: {failure.reason}",
+            file=sys.stderr,
+        )
     run()

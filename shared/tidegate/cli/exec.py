@@ -23,7 +23,7 @@ from tidegate.cli.options import (
 from tidegate.core.errors import TidegateError
 from tidegate.sdk.errors import JobFailed, WorkerError
 from tidegate.sdk.run import Run
-from tidegate.sdk.template import check_template, render, template_context
+from tidegate.sdk.template import check_template, render
 from tidegate.sdk.worker import Worker
 
 _TAIL_BYTES: Final = 2048
@@ -59,7 +59,8 @@ def exec_(
     """Run a command for every run of JOB.
 
     The run is in TIDEGATE_RUN_ID, TIDEGATE_JOB, TIDEGATE_PARTITION_KEY, TIDEGATE_PARTITION_DATE and
-    TIDEGATE_ATTEMPT, and whole, as JSON, on standard input. Exit code 0 means success: the job's outlets are
+    TIDEGATE_ATTEMPT, and whole, as JSON, on standard input. Key and date are empty, there and in templates, where
+    the run has none; '{{ partition_date | ds }}' fails such a run. Exit code 0 means success: the job's outlets are
     updated. Any other fails the run, with the end of standard error as its error.
     """
     command = command[1:] if command[0] == "--" else command
@@ -88,7 +89,7 @@ def exec_(
 
 async def execute_command(run: Run, command: Sequence[str], *, shell: bool) -> None:
     """Run one command line for `run`; raises JobFailed unless its exit code is 0."""
-    context = template_context(run)
+    context = run.context()
     words = [render(word, context) for word in command]
     arguments = ["/bin/sh", "-c", " ".join(words)] if shell else words
     try:
@@ -113,11 +114,11 @@ async def execute_command(run: Run, command: Sequence[str], *, shell: bool) -> N
 
 
 def environment(run: Run) -> Mapping[str, str]:
-    """What the command finds in its environment; the date is empty where the run has none."""
+    """What the command finds in its environment; key and date are empty where the run has none."""
     return {
         "TIDEGATE_RUN_ID": run.run_id,
         "TIDEGATE_JOB": run.job,
-        "TIDEGATE_PARTITION_KEY": run.partition_key,
+        "TIDEGATE_PARTITION_KEY": run.partition_key or "",
         "TIDEGATE_PARTITION_DATE": run.partition_date.isoformat() if run.partition_date else "",
         "TIDEGATE_ATTEMPT": str(run.attempt),
     }

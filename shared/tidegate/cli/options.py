@@ -32,6 +32,13 @@ AcceptGapsOption = Annotated[
     bool,
     typer.Option("--accept-gaps", help="Go on where commands were lost to retention before they were read."),
 ]
+MultiTeamOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--multi-team/--no-multi-team",
+        help="Filter events by team; may be changed later. Left as recorded where it is not given; off at first.",
+    ),
+]
 
 DEFAULT_KAFKA = "127.0.0.1:9092"
 DEFAULT_REDIS = "redis://127.0.0.1:6379/0"

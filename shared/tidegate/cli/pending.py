@@ -61,7 +61,7 @@ def _show(found: PendingRounds, job: str, console: Console) -> None:
         for number, asset in enumerate(each.assets):
             first = number == 0
             table.add_row(
-                escape(each.key) if first else "",
+                escape("-" if each.key is None else each.key) if first else "",
                 escape(asset.asset),
                 _progress(asset),
                 escape(_names(asset.missing)),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
+from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption, MultiTeamOption
 from tidegate.contracts.definitions import Installation
 from tidegate.runtime.installing import install, mismatches
 
@@ -21,13 +21,16 @@ def create(
         int, typer.Option(min=1, max=256, help="Parts of the state in Redis; fixed for life.")
     ] = 16,
     replication: Annotated[int, typer.Option(min=1, help="Copies of every partition.")] = 1,
+    multi_team: MultiTeamOption = None,
     kafka: KafkaOption = DEFAULT_KAFKA,
 ) -> None:
     """Create the topics that are missing and record the counts; refuses other counts than those recorded."""
-    installed = asyncio.run(install(kafka, Installation(partitions=partitions, shards=shards), replication))
+    wanted = Installation(partitions=partitions, shards=shards)
+    installed = asyncio.run(install(kafka, wanted, replication, multi_team=multi_team))
     for name in installed.created:
         typer.echo(f"created {name}")
     counts = f"{installed.installation.partitions} partitions, {installed.installation.shards} shards"
+    counts += ", teams filtered" if installed.installation.multi_team else ""
     typer.echo(f"installed: {counts}" if installed.is_new else f"already installed: {counts}")
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidegate.cli.apply import show
+from tidegate.cli.options import MultiTeamOption
 from tidegate.contracts.definitions import Installation
 from tidegate.definitions import Definitions, load_definitions
 from tidegate.runtime.supervisor import Up, running
@@ -43,6 +44,7 @@ def up(
     ] = 6379,
     partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions, at the first start.")] = 4,
     shards: Annotated[int, typer.Option(min=1, max=128, help="Shards, at the first start.")] = 16,
+    multi_team: MultiTeamOption = None,
 ) -> None:
     """Run the services, and unless --kafka and --redis name others an embedded broker, until Ctrl-C."""
     if (kafka is None) != (redis is None):
@@ -51,7 +53,16 @@ def up(
     installation = Installation(partitions=partitions, shards=shards)
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(
-            _up(data, kafka, redis, installation, definitions, workers or [], (kafka_port, redis_port))
+            _up(
+                data,
+                kafka,
+                redis,
+                installation,
+                multi_team,
+                definitions,
+                workers or [],
+                (kafka_port, redis_port),
+            )
         )
     typer.echo("stopped")
 
@@ -61,6 +72,7 @@ async def _up(
     kafka: str | None,
     redis: str | None,
     installation: Installation,
+    multi_team: bool | None,
     definitions: Definitions | None,
     workers: list[str],
     ports: tuple[int, int],
@@ -89,6 +101,7 @@ async def _up(
         kafka=kafka,
         redis=redis,
         installation=installation,
+        multi_team=multi_team,
         definitions=definitions,
         workers=workers,
         ports=ports,

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.cli.options import DEFAULT_GROUP, DEFAULT_KAFKA, DEFAULT_NAMESPACE
 from tidegate.core.errors import TidegateError
+from tidegate.definitions.decorators import AssetDefinition, MultiAssetDefinition
 from tidegate.sdk.errors import WorkerError
 from tidegate.sdk.worker import Worker
 
@@ -19,17 +21,19 @@ def worker(
         str,
         typer.Argument(
             metavar="MODULE_OR_FILE[:NAME]",
-            help="Where the Worker is: 'jobs.py', 'package.jobs' or 'jobs.py:worker'.",
+            help="Where the Worker or the @asset functions are: 'jobs.py', 'package.jobs' or 'jobs.py:worker'.",
         ),
     ],
     kafka: Annotated[
         str | None,
-        typer.Option(
-            "--kafka", metavar="HOST:PORT", help="Sets TIDEGATE_KAFKA for the module, which may read it."
-        ),
+        typer.Option("--kafka", metavar="HOST:PORT", help="Sets TIDEGATE_KAFKA, which the module may read."),
     ] = None,
 ) -> None:
-    """Run jobs: find the Worker in a module and let it work until Ctrl-C."""
+    """Run jobs: find the Worker in a module and let it work until Ctrl-C.
+
+    A module without a Worker, but with functions declared by @asset or @asset.multi, gets one that runs these; it takes
+    TIDEGATE_KAFKA, TIDEGATE_GROUP, TIDEGATE_NAMESPACE and TIDEGATE_INSTANCE_ID, as `tidegate exec` does.
+    """
     if kafka is not None:
         os.environ["TIDEGATE_KAFKA"] = kafka
     try:
@@ -40,7 +44,10 @@ def worker(
 
 
 def find_worker(target: str) -> Worker:
-    """The Worker that `target` names, or the only one of its module; raises WorkerError that lists what is there."""
+    """The Worker that `target` names, or the only one of its module, or a new one for its @asset functions.
+
+    Raises WorkerError that lists what is there.
+    """
     place, _, name = target.partition(":")
     names = _load(place)
     found = {key: value for key, value in names.items() if isinstance(value, Worker)}
@@ -52,10 +59,29 @@ def find_worker(target: str) -> Worker:
         return found[name]
     distinct = {id(value): value for value in found.values()}
     if not distinct:
-        raise WorkerError(f"{place} has no Worker: write `worker = Worker(...)` at its top level")
+        return _worker_of(place, names)
     if len(distinct) > 1:
         raise WorkerError(f"{place} has several Workers: choose one, '{place}:{min(found)}'")
     return next(iter(distinct.values()))
+
+
+def _worker_of(place: str, names: dict[str, Any]) -> Worker:
+    """A Worker for the functions that a module declares with @asset, with the settings of the environment."""
+    declared = [
+        value for value in names.values() if isinstance(value, AssetDefinition | MultiAssetDefinition)
+    ]
+    if not declared:
+        raise WorkerError(
+            f"{place} has no Worker and no @asset function: write `worker = Worker(...)` at its top level"
+        )
+    made = Worker(
+        os.environ.get("TIDEGATE_KAFKA", DEFAULT_KAFKA),
+        group=os.environ.get("TIDEGATE_GROUP", DEFAULT_GROUP),
+        namespace=os.environ.get("TIDEGATE_NAMESPACE", DEFAULT_NAMESPACE),
+        instance_id=os.environ.get("TIDEGATE_INSTANCE_ID"),
+    )
+    made.add(*{id(value): value for value in declared}.values())
+    return made
 
 
 def _load(place: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 MAX_REASON_CHARACTERS: Final = 500
 """Reasons quote what producers wrote; dead letters and audit entries must fit their topics whatever that was."""
 
+_CREDENTIALS: Final = re.compile(r"//[^/?#]*@")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DATE_AND_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ].+", re.ASCII | re.DOTALL)
 
@@ -123,7 +124,8 @@ class AssetUpdate(BaseModel):
             if self.aliases:
                 raise PydanticCustomError(
                     "alias-without-asset",
-                    "the event names an alias, but no asset that it stands for: add 'asset' or 'asset_uri'",
+                    "the event names the alias {alias}, but no asset that it stands for: add 'asset' or 'asset_uri'",
+                    {"alias": f"{self.aliases[0]!r:.200}"},
                 )
             raise PydanticCustomError("missing", "one of 'asset' and 'asset_uri' is needed")
         return self
@@ -217,7 +219,7 @@ def _binary_attributes(headers: Headers) -> Mapping[str, str] | None:
             try:
                 found[name[3:]] = raw.decode()
             except UnicodeDecodeError as error:
-                reason = _shortened(f"header {name!r:.100} is not UTF-8: {raw!r}")
+                reason = shortened(f"header {name!r:.100} is not UTF-8: {raw!r}")
                 raise InvalidEventError("invalid-header", reason) from error
     return found or None
 
@@ -247,10 +249,16 @@ _CODES: Final = {
 
 def _refusal(error: ValidationError) -> InvalidEventError:
     code, reason = _code_and_reason(error)
-    return InvalidEventError(code, _shortened(reason))
+    return InvalidEventError(code, shortened(reason))
 
 
-def _shortened(reason: str) -> str:
+def _quoted(value: object) -> str:
+    """The beginning of what a producer wrote, without users and passwords of URIs."""
+    return f"{_CREDENTIALS.sub('//', repr(value)):.100}"
+
+
+def shortened(reason: str) -> str:
+    """`reason`, cut where it is longer than dead letters and audit entries may say."""
     return reason if len(reason) <= MAX_REASON_CHARACTERS else reason[: MAX_REASON_CHARACTERS - 3] + "..."
 
 
@@ -261,10 +269,10 @@ def _code_and_reason(error: ValidationError) -> tuple[str, str]:
     if code == "not-json":
         return code, f"the value cannot be read as JSON: {problem['msg']}"
     if code == "not-an-object":
-        return code, f"{where or 'the value'} must be a JSON object, not {problem['input']!r:.100}"
+        return code, f"{where or 'the value'} must be a JSON object, not {_quoted(problem['input'])}"
     if code == "missing-field":
         return code, f"field {where!r} is missing" if problem["msg"] == "Field required" else problem["msg"]
     if code == "unknown-field" and where:
         return code, f"field {where!r} is not known: remove it or correct its name"
-    quoted = "" if code != "invalid-field" else f" (found {problem['input']!r:.100})"
+    quoted = "" if code != "invalid-field" else f" (found {_quoted(problem['input'])})"
     return code, f"{where + ': ' if where else ''}{problem['msg']}{quoted}"

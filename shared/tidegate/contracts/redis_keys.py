@@ -10,7 +10,7 @@ def shard_prefix(namespace: str, shard: int) -> str:
 
 
 def round_name(job: str, incarnation: str, key: str) -> str:
-    """How a round is named; job ids and incarnations hold no slash.
+    """How a round is named; job ids and incarnations hold no slash, and the key of a job without partitions is empty.
 
     Rounds of a job that was deleted and created again have nothing to do with those of the one before (D7).
     """

@@ -2,11 +2,12 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tidegate.contracts.message import Message
+from tidegate.core.keys import validate_key
 
 
 class TriggeringEvent(Message):
@@ -113,8 +114,8 @@ class RunEvent(Message):
     attempt: int = 1
     state: RunState
     error: str | None = Field(default=None, max_length=4096)
-    partition_key: str | None = None
-    """The one key that a run which started without added to its outlets (rule D8)."""
+    partition_key: Annotated[str, AfterValidator(validate_key)] | None = None
+    """The one key that a run which started without added to its outlets (rule D8); counts with `succeeded` only."""
 
 
 class Run(Message):
@@ -125,6 +126,7 @@ class Run(Message):
     job: str
     incarnation: str
     partition_key: str | None = None
+    """The command's, or the one that the run gave itself (rule D8)."""
     partition_date: datetime | None = None
     generation: int
     state: RunState

@@ -32,6 +32,9 @@ class AuditKind(StrEnum):
     PARTITION_DATE_CONFLICT = "partition-date-conflict"
     ROUND_CLOSED = "round-closed"
     """What waited in a round that a changed or deleted definition closed."""
+    # at the clock
+    TICK_SHIFTED = "tick-shifted"
+    """A run whose scheduled time a clock change skipped: it starts at the first real instant after it (B024)."""
     # at the dispatcher
     DISPATCH_FAILED = "dispatch-failed"
     RUN_ID_MISMATCH = "run-id-mismatch"

@@ -55,3 +55,7 @@ class InvalidEventError(TidegateError, ValueError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ScriptError(TidegateError, ValueError):
+    """A line of a simulation's events file that cannot be followed."""

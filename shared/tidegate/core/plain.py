@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 
 from dateutil.relativedelta import relativedelta
 
-from tidegate.core.errors import DefinitionError, DefinitionTypeError, UnknownTypeError
+from tidegate.core.errors import DefinitionError, DefinitionTypeError, TidegateError, UnknownTypeError
 
 type_registry: dict[str, type] = {}
 """What the `type` of plain data may name: classes that have `serialize` and `deserialize`."""
@@ -113,7 +113,11 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(data: Any) -> Any:
-    """The value whose `plain` form is `data`; raises DefinitionError for an unknown type."""
+    """The value whose `plain` form is `data`.
+
+    Raises DefinitionError for an unknown type, and it or DefinitionTypeError where a type cannot be built from its
+    data, whatever the type itself raises.
+    """
     if isinstance(data, list):
         return tuple(from_plain(item) for item in data)
     if not isinstance(data, dict):
@@ -135,7 +139,15 @@ def from_plain(data: Any) -> Any:
             f" {', '.join(sorted(type_registry))}"
         )
     fields_of = {key: value for key, value in data.items() if key != "type"}
-    return type_registry[name].deserialize(fields_of)  # type: ignore[attr-defined]
+    try:
+        return type_registry[name].deserialize(fields_of)  # type: ignore[attr-defined]
+    except TidegateError:
+        raise
+    except TypeError as error:  # a `deserialize` of its own, or one that a plugin brings
+        raise DefinitionTypeError(f"{name} cannot be built from {fields_of!r:.200}: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise DefinitionError(f"{name} cannot be built from {fields_of!r:.200}: {what}") from error
 
 
 def expect(value: Any, kind: type[T], field: str) -> T:

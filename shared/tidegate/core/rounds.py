@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidegate.core.audit import AuditKind
 from tidegate.core.errors import DefinitionError
 
 
@@ -35,7 +36,8 @@ class Arrival:
     at: int
     """Time of the record, milliseconds since 1970."""
     dated: bool = True
-    """Whether the round's key stands for a date; where it does not, the same members come again and again."""
+    """Whether the asset's mapper reads a date from the round's key. Where no asset's does, the same members come again
+    and again."""
 
 
 class RerunPolicy(StrEnum):
@@ -44,7 +46,8 @@ class RerunPolicy(StrEnum):
     IGNORE = "ignore"
     """Nothing but an audit entry; the default for keys that stand for a date."""
     REFIRE = "refire"
-    """Run again at once with the full set, this event in the place of the older one."""
+    """Run again at once with the full set, this event in the place of the older one. A round that fired under another
+    policy has not kept its events, so that it is not run again."""
     NEW_ROUND = "new_round"
     """Be the first of a new round; the default for keys without a date."""
 
@@ -71,8 +74,8 @@ class Rules:
     rerun_policy: RerunPolicy | None = None
     """None for the default of the key."""
 
-    def rerun_policy_of(self, arrival: Arrival) -> RerunPolicy:
-        return self.rerun_policy or (RerunPolicy.IGNORE if arrival.dated else RerunPolicy.NEW_ROUND)
+    def rerun_policy_for(self, *, dated: bool) -> RerunPolicy:
+        return self.rerun_policy or (RerunPolicy.IGNORE if dated else RerunPolicy.NEW_ROUND)
 
     @property
     def windowed(self) -> bool:
@@ -107,6 +110,8 @@ class Fired:
     """(asset, member) pairs that were in."""
     events: "Members" = field(default_factory=dict)
     """The events of the round, where the job's rerun policy needs them."""
+    dated: bool = False
+    """Whether any event of the round brought a date of its key."""
 
 
 Members = Mapping[tuple[int, int], tuple[Event, ...]]
@@ -120,6 +125,8 @@ class Round:
     windows: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """(size, needed) per asset that has arrived."""
     replaced: frozenset[tuple[str, str]] = frozenset()
+    dated: bool = False
+    """Whether any event that the open round has taken brought a date of its key."""
     fired: Fired | None = None
     seen: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Events of fired rounds, the replaced ones included, with the time of firing."""
@@ -132,14 +139,46 @@ class Firing(NamedTuple):
     members: Members
 
 
+class Note(NamedTuple):
+    """Something about an arrival that belongs into the audit log."""
+
+    kind: AuditKind
+    event_id: str
+    older_id: str | None = None
+    """The event that this one replaces."""
+    is_run: bool = False
+    """Whether the event starts its round's run again."""
+    window: tuple[int, int] | None = None
+    """(size, needed) of a window that can never have enough members."""
+
+    @property
+    def message(self) -> str:
+        event, older = f"event {self.event_id!r}", repr(self.older_id)
+        match self.kind:
+            case AuditKind.MEMBER_REPLACED:
+                return f"{event} replaces {older}, an older one with the same key"
+            case AuditKind.MEMBER_LATE:
+                return f"{event} came after its round had fired without it"
+            case AuditKind.MEMBER_RERUN if self.is_run:
+                instead = f" in the place of {older}" if self.older_id is not None else ""
+                return f"{event} repeats a member of a round that has fired; it starts the run again{instead}"
+            case AuditKind.MEMBER_RERUN:
+                return f"{event} repeats a member of a round that has fired; it starts no run (rerun policy: ignore)"
+            case AuditKind.WINDOW_UNSATISFIABLE if self.window:
+                size, needed = self.window
+                return f"the window has {size} members and its wait policy asks for {needed} at least: it never fires"
+        return f"{event} is already part of this round or of one that fired"
+
+
 class Step(NamedTuple):
     round: Round
     outcome: Outcome
     firing: Firing | None = None
+    audit: tuple[Note, ...] = ()
 
 
 def fold(state: Round, arrival: Arrival, rules: Rules) -> Step:
-    """The round after one arrival, what became of it, and the firing if it completed the round.
+    """The round after one arrival, what became of it, the firing if there is one, and what has to be audited.
 
     Nothing here looks at a clock: marks expire by the times of the records themselves.
     """
@@ -149,68 +188,84 @@ def fold(state: Round, arrival: Arrival, rules: Rules) -> Step:
     if mark is not None:
         seen_at = state.seen.get(event.identity)
         if seen_at is not None and seen_at >= since:
-            return Step(state, Outcome.DUPLICATE)
-        policy = rules.rerun_policy_of(arrival)
+            return _noted(state, Outcome.DUPLICATE, event)
+        policy = rules.rerun_policy_for(dated=arrival.dated or mark.dated)
         if rules.windowed and policy is not RerunPolicy.NEW_ROUND:
             if place not in mark.members:
-                return Step(state, Outcome.LATE)
-            if policy is RerunPolicy.REFIRE:
+                return _noted(state, Outcome.LATE, event)
+            if policy is RerunPolicy.REFIRE and mark.events:
                 return _refire(state, mark, arrival, rules)
-            return Step(state, Outcome.RERUN)
-    there = state.members.get(place, ())
-    if there:
+            return _noted(state, Outcome.RERUN, event)
+    if there := state.members.get(place, ()):
         return _another(state, arrival, there, rules)
+    window, is_first = (arrival.size, arrival.needed), arrival.asset not in state.windows
     state = replace(
         state,
         members={**state.members, place: (event,)},
-        windows={**state.windows, arrival.asset: (arrival.size, arrival.needed)},
+        windows={**state.windows, arrival.asset: window},
+        dated=state.dated or arrival.dated,
     )
     if not any(all(_is_satisfied(state, asset) for asset in clause) for clause in rules.clauses):
-        return Step(state, Outcome.COUNTED)
-    generation = (mark.generation if mark else 0) + 1
-    events = {each.identity for kept in state.members.values() for each in kept} | state.replaced
+        unsatisfiable = Note(AuditKind.WINDOW_UNSATISFIABLE, event.id, window=window)
+        is_noted = is_first and arrival.needed > arrival.size
+        return Step(state, Outcome.COUNTED, audit=(unsatisfiable,) if is_noted else ())
+    fired = _fired((mark.generation if mark else 0) + 1, arrival, state.members, rules, state.dated)
+    seen = dict.fromkeys(_identities(state.members) | state.replaced, arrival.at)
     return Step(
-        Round(
-            fired=_fired(generation, arrival, state.members, rules),
-            seen={**state.seen, **dict.fromkeys(events, arrival.at)},
-        ),
+        Round(fired=fired, seen={**state.seen, **seen}),
         Outcome.COUNTED,
-        Firing(generation, state.members),
+        Firing(fired.generation, state.members),
     )
 
 
-def _fired(generation: int, arrival: Arrival, members: Members, rules: Rules) -> Fired:
-    keeps = rules.rerun_policy_of(arrival) is RerunPolicy.REFIRE
-    return Fired(generation, arrival.at, frozenset(members), members if keeps else {})
+def _noted(state: Round, outcome: Outcome, event: Event, older: Event | None = None) -> Step:
+    note = Note(AuditKind(outcome.value), event.id, older.id if older else None)
+    return Step(state, outcome, audit=(note,))
+
+
+def _fired(generation: int, arrival: Arrival, members: Members, rules: Rules, dated: bool) -> Fired:
+    keeps = rules.windowed and rules.rerun_policy is RerunPolicy.REFIRE
+    return Fired(generation, arrival.at, frozenset(members), members if keeps else {}, dated)
+
+
+def _identities(members: Members) -> set[tuple[str, str]]:
+    return {each.identity for kept in members.values() for each in kept}
 
 
 def _refire(state: Round, mark: Fired, arrival: Arrival, rules: Rules) -> Step:
-    place, event = (arrival.asset, arrival.member), arrival.event
-    there = mark.events.get(place, ())
-    kept = tuple(each for each in there if each.key != event.key and rules.keeps_other_keys(arrival.asset))
-    members = {**mark.events, place: (*kept, event)}
-    generation = mark.generation + 1
+    event, place = arrival.event, (arrival.asset, arrival.member)
+    there = mark.events[place]
+    older = _older(there, arrival, rules)
+    members = {**mark.events, place: _with(event, there, older)}
+    fired = _fired(mark.generation + 1, arrival, members, rules, mark.dated or arrival.dated)
     after = replace(
-        state,
-        fired=_fired(generation, arrival, members, rules),
-        seen={**state.seen, event.identity: arrival.at},
+        state, fired=fired, seen={**state.seen, **dict.fromkeys(_identities(members), arrival.at)}
     )
-    return Step(after, Outcome.RERUN, Firing(generation, members))
+    note = Note(AuditKind.MEMBER_RERUN, event.id, older.id if older else None, is_run=True)
+    return Step(after, Outcome.RERUN, Firing(fired.generation, members), (note,))
 
 
 def _another(state: Round, arrival: Arrival, there: tuple[Event, ...], rules: Rules) -> Step:
     event, place = arrival.event, (arrival.asset, arrival.member)
-    keeps = rules.keeps_other_keys(arrival.asset)
-    older = next((each for each in there if each.key == event.key or not keeps), None)
+    older = _older(there, arrival, rules)
     if event.identity in state.replaced or (older is not None and older.identity == event.identity):
-        return Step(state, Outcome.DUPLICATE)
-    kept = tuple(event if each is older else each for each in there)
+        return _noted(state, Outcome.DUPLICATE, event)
+    members = {**state.members, place: _with(event, there, older)}
+    after = replace(state, members=members, dated=state.dated or arrival.dated)
     if older is None:
-        kept, outcome = (*there, event), Outcome.KEPT
-    else:
-        outcome = Outcome.REPLACED
-        state = replace(state, replaced=state.replaced | {older.identity})
-    return Step(replace(state, members={**state.members, place: kept}), outcome)
+        return Step(after, Outcome.KEPT)
+    after = replace(after, replaced=state.replaced | {older.identity})
+    return _noted(after, Outcome.REPLACED, event, older)
+
+
+def _older(there: tuple[Event, ...], arrival: Arrival, rules: Rules) -> Event | None:
+    """The event of the member that gives way to this one."""
+    keeps = rules.keeps_other_keys(arrival.asset)
+    return next((each for each in there if each.key == arrival.event.key or not keeps), None)
+
+
+def _with(event: Event, there: tuple[Event, ...], older: Event | None) -> tuple[Event, ...]:
+    return (*there, event) if older is None else tuple(event if each is older else each for each in there)
 
 
 def _is_satisfied(state: Round, asset: int) -> bool:

@@ -1,7 +1,7 @@
 """What producers and consumers declare, and its way to and from plain data."""
 
 from tidegate.core.access import AssetAccessControl
-from tidegate.definitions.aliases import AliasedUpdate, ResolvedUpdate, resolve_aliases
+from tidegate.definitions.aliases import OutletUpdate, ResolvedUpdate, resolve_aliases
 from tidegate.definitions.asset import Asset, AssetAlias, AssetNameRef, AssetUriRef
 from tidegate.definitions.decorators import AssetDefinition, MultiAssetDefinition
 from tidegate.definitions.job import Job
@@ -10,7 +10,6 @@ from tidegate.definitions.metadata import Metadata
 from tidegate.definitions.plugins import TidegatePlugin, load_plugins, register_plugin
 
 __all__ = [
-    "AliasedUpdate",
     "Asset",
     "AssetAccessControl",
     "AssetAlias",
@@ -21,6 +20,7 @@ __all__ = [
     "Job",
     "Metadata",
     "MultiAssetDefinition",
+    "OutletUpdate",
     "ResolvedUpdate",
     "TidegatePlugin",
     "load_definitions",

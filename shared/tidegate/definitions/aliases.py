@@ -1,48 +1,54 @@
-"""What aliases stood for in a run (rule D13)."""
+"""What aliases stood for in a run, and the events that this gives (rule D13)."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.definitions.asset import Asset, AssetAlias
-
 
 @dataclass(frozen=True, slots=True)
-class AliasedUpdate:
-    """`outlet_events[alias].add(asset, extra)`: an alias stood for an asset."""
+class OutletUpdate:
+    """A run's word that it updated an asset, or one partition of it; assets and aliases go by their names."""
 
-    alias: AssetAlias
-    asset: Asset
+    asset: str
+    alias: str | None = None
+    """The alias that stood for the asset, None where the asset was named itself."""
+    partition_key: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedUpdate:
-    """One event of an asset that came about through aliases."""
+    """What becomes one event."""
 
-    asset: Asset
+    asset: str
+    partition_key: str | None
     extra: Mapping[str, Any]
-    aliases: tuple[AssetAlias, ...]
+    aliases: tuple[str, ...]
     """Every alias that it came through, in order."""
+    content: str
+    """`extra` as a text, the same for the same JSON data."""
 
 
-def resolve_aliases(updates: Iterable[AliasedUpdate]) -> tuple[ResolvedUpdate, ...]:
-    """The events that aliases give, in order: one for the same asset with the same extra, another for another extra."""
-    through: dict[tuple[Asset, str], list[AssetAlias]] = {}
-    extras: dict[tuple[Asset, str], Mapping[str, Any]] = {}
+def resolve_aliases(updates: Iterable[OutletUpdate]) -> tuple[ResolvedUpdate, ...]:
+    """The events that updates give, in order: one for the same asset, key and extra, another for another extra.
+
+    Raises ValueError or RecursionError for an extra that holds itself or is nested without end.
+    """
+    found: dict[tuple[str, str | None, str], tuple[Mapping[str, Any], dict[str, None]]] = {}
     for update in updates:
-        same = (update.asset, json.dumps(update.extra, sort_keys=True, default=str))
-        aliases = through.setdefault(same, [])
-        extras.setdefault(same, update.extra)
-        if update.alias not in aliases:
-            aliases.append(update.alias)
+        same = (update.asset, update.partition_key, _content(update.extra))
+        _, aliases = found.setdefault(same, (update.extra, {}))
+        if update.alias is not None:
+            aliases[update.alias] = None
     return tuple(
-        ResolvedUpdate(asset, extras[asset, text], tuple(found)) for (asset, text), found in through.items()
+        ResolvedUpdate(asset, key, extra, tuple(aliases), content)
+        for (asset, key, content), (extra, aliases) in found.items()
     )
 
 
-def unresolved(declared: Iterable[AssetAlias], updates: Iterable[AliasedUpdate]) -> tuple[AssetAlias, ...]:
-    """Declared aliases that stood for nothing; what was published for them is refused with an audit entry (D13)."""
-    used = {update.alias for update in updates}
-    return tuple(alias for alias in dict.fromkeys(declared) if alias not in used)
+def _content(extra: Mapping[str, Any]) -> str:
+    if not extra:
+        return "{}"
+    # Twice, since names become text on the way: only then can they be put in order.
+    return json.dumps(json.loads(json.dumps(dict(extra), default=str)), sort_keys=True)

@@ -1,16 +1,16 @@
 """`@asset` and `@asset.multi`: a function that makes an asset, with the job that runs it."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.core.access import AssetAccessControl
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
-from tidegate.definitions.asset import Asset
+from tidegate.definitions.asset import Asset, AssetAlias
 from tidegate.definitions.job import Job
 
 _GIVEN: Final = ("self", "context", "outlet_events")
-"""Parameters that stand for the asset itself, the run, and its outlets; every other one names an inlet."""
+"""Parameters that stand for the asset itself, the run, and its outlets; every other without a default is an inlet."""
 
 
 class AssetDefinition(Asset):
@@ -56,7 +56,7 @@ class _AssetDecorator:
         """The function's asset and job; both are called like the function unless `name` and `dag_id` say otherwise.
 
         Other arguments are those of Job. A parameter of the function names an asset that is read, apart from `self`,
-        `context` and `outlet_events`.
+        `context` and `outlet_events`, and from those with a default. `Worker.add` makes a worker call the function.
         """
 
         def define(function: Callable[..., Any]) -> AssetDefinition:
@@ -74,19 +74,23 @@ class _AssetDecorator:
         self,
         *,
         schedule: Any,
-        outlets: Iterable[Asset],
+        outlets: Iterable[Asset | AssetAlias],
         name: str | None = None,
         dag_id: str | None = None,
         description: str | None = None,
         **job: Any,
     ) -> Callable[[Callable[..., Any]], MultiAssetDefinition]:
-        """The job of a function that makes all of `outlets`."""
+        """The job of a function that makes all of `outlets`; it has no `self`, which would be one asset."""
         made = list(outlets)
         if not made:
             raise DefinitionError("asset.multi needs at least one asset in outlets")
 
         def define(function: Callable[..., Any]) -> MultiAssetDefinition:
             own_name = dag_id or name or _name_of(function)
+            if "self" in inspect.signature(function).parameters:
+                raise DefinitionTypeError(
+                    f"{_name_of(function)}(self) makes several assets, and `self` would be one: use outlet_events"
+                )
             return MultiAssetDefinition(_job(function, own_name, schedule, made, description, job), function)
 
         return define
@@ -105,7 +109,7 @@ def _job(
     function: Callable[..., Any],
     job_id: str,
     schedule: Any,
-    outlets: list[Asset],
+    outlets: Sequence[Asset | AssetAlias],
     description: str | None,
     arguments: Mapping[str, Any],
 ) -> Job:
@@ -116,8 +120,9 @@ def _job(
                 f"{function.__name__}(*{parameter.name}) cannot be an asset: name every parameter after the asset that"
                 " it stands for"
             )
-    named = [parameter.name for parameter in parameters if parameter.name not in _GIVEN]
-    read = [Asset.ref(name=name) for name in named if all(name != made.name for made in outlets)]
+    named = [each.name for each in parameters if each.name not in _GIVEN and each.default is each.empty]
+    made = {outlet.name for outlet in outlets if isinstance(outlet, Asset)}
+    read = [Asset.ref(name=name) for name in named if name not in made]
     return Job(
         id=job_id,
         schedule=schedule,

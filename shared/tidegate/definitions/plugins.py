@@ -86,7 +86,8 @@ def register(kind: object, group: str) -> None:
 def load_plugins(found: Iterable[EntryPoint] | None = None) -> tuple[PluginFailure, ...]:
     """Make known what installed packages bring; a package that fails is left out and named in the answer.
 
-    A job that needs it is then refused with a clear error, and all others work.
+    Services and the command line ask once, when they start. A job that needs what was left out is refused with a clear
+    error, and all others work.
     """
     failures: list[PluginFailure] = []
     points = (
@@ -101,7 +102,8 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> tuple[PluginFailu
                 register_plugin(loaded)
             else:
                 register(loaded, point.group)
-        except Exception as error:  # code of others: whatever it raises concerns only what it brings
+        except (Exception, SystemExit) as error:
+            # code of others: whatever it raises concerns only what it brings
             reason = f"{type(error).__name__}: {error}"
             failures.append(PluginFailure(f"{point.group}:{point.name} = {point.value}", reason))
     return tuple(failures)

@@ -17,6 +17,7 @@ uri_handlers: MutableMapping[str, UriHandler] = {}
 """By scheme: gives the normal form of a URI that has been normalised in general, or raises ValueError."""
 
 _NOT_IN_URIS: Final = re.compile(r"[^\x00-\x7f]|\\")
+_CREDENTIALS: Final = re.compile(r"(\s*[A-Za-z][A-Za-z0-9+.-]*://)[^/?#:]*:[^/?#]+@")
 _NEEDS_A_HOST: Final = frozenset({"s3"})
 
 
@@ -62,15 +63,9 @@ def normal_uri(uri: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """`text` as it is, or if it is a URI with a password, without that and its user."""
-    try:
-        parts = urlsplit(text)
-        has_password = bool(parts.scheme and parts.password)
-    except ValueError:
-        return text
-    if not has_password:
-        return text
-    return text.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
+    """`text` as it is, or if it is a URI with a password, even a malformed one, without that and its user."""
+    found = _CREDENTIALS.match(text)
+    return text if found is None else found[1] + text[found.end() :]
 
 
 def _split(uri: str) -> SplitResult:

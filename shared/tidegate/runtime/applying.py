@@ -1,22 +1,29 @@
 """`tidegate apply`: hold declarations against what is defined, and publish what is new or changed."""
 
+import contextlib
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Final, Literal
 
 from tidegate.contracts.definitions import DefinitionRecord
 from tidegate.contracts.topics import Topic, declared_topics, run_commands_topic
 from tidegate.core.errors import DefinitionError
-from tidegate.core.mappers import RollupMapper, TemporalMapper
-from tidegate.core.plain import plain
-from tidegate.core.timetables import PartitionedAssetTimetable
-from tidegate.core.zones import local, zone_named
-from tidegate.definitions import Asset, Definitions, Job
-from tidegate.definitions.load import check_together
+from tidegate.core.mappers import FixedKeyMapper, PartitionMapper, RollupMapper
+from tidegate.core.plain import from_plain, plain, type_registry
+from tidegate.core.timetables import (
+    AssetOrTimeSchedule,
+    AssetTriggeredTimetable,
+    PartitionedAssetTimetable,
+    Timetable,
+)
+from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef, Definitions, Job
+from tidegate.definitions.load import FILE_MODULE, check_together
+from tidegate.definitions.routes import JobRoutes, label
 from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions_log
+from tidegate.runtime.definitions_view import assets_of
 from tidegate.runtime.installing import create_and_wait, replication_of
 from tidegate.runtime.topic_admin import admin_client, check_topics
 
@@ -58,7 +65,8 @@ async def apply_definitions(
     changed schedule, ids that Kafka confuses, a job to delete that is not there, a topic name that is taken.
     """
     async with definitions_log(bootstrap) as log:
-        partitions = log.installed().partitions
+        installation = log.installed()
+        partitions = installation.partitions
         jobs, assets = dict(log.of_kind("job")), log.of_kind("asset")
         for job in delete:
             if jobs.pop(job, None) is None:
@@ -76,7 +84,19 @@ async def apply_definitions(
             if what is not What.UNCHANGED:
                 records.append(record)
         topics = [_commands_topic(job, partitions) for job in definitions.jobs]
-        warnings = [warning for job in definitions.jobs for warning in _warnings(job)]
+        declared_ids = {job.id for job in definitions.jobs}
+        others = (each for each in _readable(jobs.values()) if isinstance(each, Job))
+        all_jobs = [*definitions.jobs, *(job for job in others if job.id not in declared_ids)]
+        known = [
+            *definitions.assets,
+            *_readable(assets.values()),
+            *chain.from_iterable(map(assets_of, all_jobs)),
+        ]
+        warnings = [
+            warning
+            for job in definitions.jobs
+            for warning in _warnings(job, all_jobs, known, multi_team=installation.multi_team)
+        ]
         async with admin_client(bootstrap) as admin:
             created = await create_and_wait(admin, topics, await replication_of(admin))
             odd = await check_topics(admin, topics)
@@ -127,32 +147,49 @@ def _check_ids(declared: Sequence[Job], stored: Mapping[str, Stored]) -> None:
 
 
 def _check_effects(job: Job) -> None:
-    """Raises DefinitionError for what a definition may say, but no service follows yet."""
-    if job.team is not None:
-        raise DefinitionError(f"Job.team {job.team!r} of job {job.id!r} has no effect yet: leave it out")
+    """Raises DefinitionError for what a definition may say, but no service can follow, or none follows yet."""
+    for name in _types(plain(job)):
+        if type_registry[name].__module__ == FILE_MODULE:
+            raise DefinitionError(
+                f"job {job.id!r} uses {name}, which the definitions file defines itself, so that no service can import"
+                " it: move it to an installed package that names it in an entry point, such as tidegate.mappers"
+            )
     schedule = job.schedule
     if schedule is None:
         return
-    if not isinstance(schedule, PartitionedAssetTimetable):
+    if _is_by_time(schedule):
         raise DefinitionError(
-            f"the schedule of job {job.id!r}, a {type(schedule).__name__}, has no effect yet: use"
-            " PartitionedAssetTimetable, or leave it out"
+            f"the schedule of job {job.id!r}, a {type(schedule).__name__}, has no effect yet, since no service starts"
+            " runs by the clock: let assets start them, with PartitionedAssetTimetable or a list of assets, or leave it"
+            " out"
         )
-    for leaf in schedule.assets_in_order:
-        if not isinstance(leaf, Asset):
+    for route in JobRoutes(job).routes:
+        if isinstance(route.mapper, RollupMapper) and route.mapper.wait_policy.deadline is not None:
             raise DefinitionError(
-                f"{leaf} in the schedule of job {job.id!r} has no effect yet: name the asset itself"
-            )
-        if leaf.access_control is not None:
-            raise DefinitionError(
-                f"Asset.access_control of {leaf.name!r} in the schedule of job {job.id!r} has no effect yet: leave it"
+                f"the deadline of {label(route.leaf)!r} in the schedule of job {job.id!r} has no effect yet: leave it"
                 " out"
             )
-        mapper = schedule.mapper_for(leaf)
-        if isinstance(mapper, RollupMapper) and mapper.wait_policy.deadline is not None:
-            raise DefinitionError(
-                f"the deadline of {leaf.name!r} in the schedule of job {job.id!r} has no effect yet: leave it out"
-            )
+
+
+def _types(data: Any) -> Iterator[str]:
+    """The types that plain data names."""
+    if isinstance(data, dict):
+        if (name := data.get("type")) in type_registry:
+            yield name
+        for value in data.values():
+            yield from _types(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _types(value)
+
+
+def _is_by_time(schedule: Timetable) -> bool:
+    """Whether the clock starts runs; only schedules of Tidegate's own are known to leave that to assets."""
+    if isinstance(schedule, AssetOrTimeSchedule):
+        return _is_by_time(schedule.timetable)
+    if isinstance(schedule, PartitionedAssetTimetable | AssetTriggeredTimetable):
+        return False
+    return schedule.can_be_scheduled
 
 
 def _commands_topic(job: Job, partitions: int) -> Topic:
@@ -164,30 +201,42 @@ def _commands_topic(job: Job, partitions: int) -> Topic:
     return topic
 
 
-def _warnings(job: Job) -> list[str]:
-    if not isinstance(schedule := job.schedule, PartitionedAssetTimetable):
-        return []
-    found = []
-    for leaf in schedule.assets_in_order:
-        mapper = schedule.mapper_for(leaf)
-        if not isinstance(mapper, RollupMapper) or not mapper.merges_repeated_hours:
-            continue
-        upstream = mapper.upstream_mapper
-        if isinstance(upstream, TemporalMapper) and _clocks_change(upstream.timezone):
-            name = leaf.name if isinstance(leaf, Asset) else str(leaf)
-            found.append(
-                f"job {job.id!r}, asset {name!r}: keys of the form {upstream.input_format!r} cannot tell apart the two"
-                f" hours that have one name when clocks go back in {upstream.timezone}; they count as one member"
-            )
-    return found
+def _warnings(
+    job: Job, jobs: Collection[Job], assets: Collection[Asset], *, multi_team: bool
+) -> Iterator[str]:
+    """What a person should know of a job that works; `jobs` and `assets` are all that will be defined."""
+    if job.team is not None and not multi_team:
+        yield (
+            f"job {job.id!r}: team {job.team!r} has no effect while teams are not filtered; `tidegate topics create"
+            " --multi-team` switches that on"
+        )
+    routes = JobRoutes(job).routes
+    for route in routes:
+        named = f"job {job.id!r}, asset {label(route.leaf)!r}"
+        yield from (f"{named}: {warning}" for warning in route.mapper.warnings())
+        leaf = route.leaf
+        if isinstance(leaf, AssetNameRef | AssetUriRef) and not any(leaf.same_asset(one) for one in assets):
+            yield f"{named}: no definition names an asset of this {_MEANS[type(leaf)]} yet, only this reference does"
+        if isinstance(leaf, AssetAlias) and not any(leaf in each.outlets for each in jobs):
+            yield f"{named}: no job has this alias in its outlets, so only events from elsewhere can come through it"
+    if len(keys := dict.fromkeys(key for route in routes for key in _fixed_keys(route.mapper))) > 1:
+        yield (
+            f"job {job.id!r}: its rollups bring assets to the different keys {', '.join(map(repr, keys))}, where they"
+            " never meet in one round: give them one key"
+        )
 
 
-_FIRST_YEAR: Final = 1970
-_YEARS: Final = 68
+_MEANS: Final[Mapping[type, str]] = {AssetNameRef: "name", AssetUriRef: "URI"}
 
 
-def _clocks_change(zone: str) -> bool:
-    """Whether the zone has ever had two offsets, looked at every ten days from 1970 to 2037."""
-    start, named = datetime(_FIRST_YEAR, 1, 1, tzinfo=UTC), zone_named(zone)
-    offsets = {local(start + timedelta(days=day), named).utcoffset() for day in range(0, _YEARS * 365, 10)}
-    return len(offsets) > 1
+def _fixed_keys(mapper: PartitionMapper) -> Iterator[str]:
+    """The one key that a rollup brings everything to, if it is such a one (D19)."""
+    if isinstance(mapper, RollupMapper) and isinstance(fixed := mapper.upstream_mapper, FixedKeyMapper):
+        yield fixed.downstream_key
+
+
+def _readable(stored: Iterable[Stored]) -> Iterator[Any]:
+    """The definitions among these that this process can read; others it leaves to those who have their plugins."""
+    for each in stored:
+        with contextlib.suppress(Exception):  # whatever a definition holds, it concerns nobody else
+            yield from_plain(each.record.body)

@@ -13,9 +13,11 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
 from tidegate.contracts.topics import DEFINITIONS
+from tidegate.core.conditions import Condition
 from tidegate.core.errors import TidegateError
 from tidegate.core.plain import from_plain
 from tidegate.definitions import Asset, Job
+from tidegate.definitions.routes import JobRoutes
 from tidegate.runtime.patience import patient
 from tidegate.runtime.topic_admin import admin_client
 
@@ -69,6 +71,7 @@ class DefinitionsView:
                 if read is not None:
                     job = from_plain(read.body)
                     assert isinstance(job, Job)
+                    _ = JobRoutes(job).routes  # raises whatever a timetable of the user's own raises
                     defined = DefinedJob(job, read.incarnation, record.offset)
                 self._jobs[name].append((record.offset, defined))
             elif kind == "asset":
@@ -104,10 +107,15 @@ class DefinitionsView:
         return None
 
     def assets_at(self, offset: int) -> dict[str, Asset]:
-        """Every asset that the records below `offset` name, by name; one that is defined itself before one in a job."""
+        """Every asset that the records below `offset` name, by name.
+
+        Where several do, one that is defined itself comes first, then one that a job updates, since its producer says
+        who may have its events (F22), then one that a job waits for.
+        """
         found = _as_of(offset, self._assets)
-        for defined in self.jobs_at(offset).values():
-            for asset in assets_of(defined.job):
+        jobs = [each.job for each in self.jobs_at(offset).values()]
+        for named in (outlets_of, assets_of):
+            for asset in (each for job in jobs for each in named(job)):
                 found.setdefault(asset.name, asset)
         return found
 
@@ -176,11 +184,21 @@ def _as_of(offset: int, histories: Mapping[str, Sequence[tuple[int, T | None]]])
     return dict(sorted(found.items()))
 
 
+def outlets_of(job: Job) -> list[Asset]:
+    """Every asset that a job updates."""
+    return [outlet for outlet in job.outlets if isinstance(outlet, Asset)]
+
+
 def assets_of(job: Job) -> list[Asset]:
     """Every asset that a job names."""
+    leaves = (*leaves_of(job), *job.inlets, *job.outlets)
+    return [leaf for leaf in leaves if isinstance(leaf, Asset)]
+
+
+def leaves_of(job: Job) -> list[Condition]:
+    """Everything that a job's schedule waits for: assets, references and aliases."""
     condition = job.schedule.asset_condition if job.schedule is not None else None
-    leaves = condition.leaves() if condition is not None else ()
-    return [leaf for leaf in (*leaves, *job.inlets, *job.outlets) if isinstance(leaf, Asset)]
+    return list(condition.leaves()) if condition is not None else []
 
 
 @asynccontextmanager

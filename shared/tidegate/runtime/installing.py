@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from tidegate.contracts.definitions import DefinitionRecord, Installation
+from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
 from tidegate.contracts.topics import DEFINITIONS, Topic, declared_topics, run_commands_topic
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.definitions_log import DefinitionsLog, definitions_log
 from tidegate.runtime.topic_admin import Mismatch, admin_client, check_topics, create_topics
 
 _LISTED_DEADLINE_S = 30.0
+_ID = INSTALLATION_KEY.partition(":")[2]
 
 
 class InstallationMismatchError(TidegateError, RuntimeError):
@@ -30,25 +31,32 @@ class Installed:
     is_new: bool
 
 
-async def install(bootstrap: str, wanted: Installation, replication: int = 1) -> Installed:
+async def install(
+    bootstrap: str, wanted: Installation, replication: int = 1, *, multi_team: bool | None = None
+) -> Installed:
     """Create the topics that are missing, and record the installation where there is none.
 
-    Raises InstallationMismatchError where one is recorded with other counts; nothing is created then.
+    `multi_team` switches the filters of teams, also of an installation that is there; None leaves them as recorded,
+    and as `wanted` says where nothing is. Raises InstallationMismatchError where one is recorded with other counts;
+    nothing is created then.
     """
+    if multi_team is not None:
+        wanted = wanted.model_copy(update={"multi_team": multi_team})
     async with admin_client(bootstrap) as admin:
         if DEFINITIONS in await admin.list_topics():
             async with definitions_log(bootstrap) as log:
                 _compare(log.installation, wanted)
         created = await create_and_wait(admin, declared_topics(wanted.partitions), replication)
     async with definitions_log(bootstrap) as log:
-        if is_new := log.installation is None:
+        there = log.of_kind("installation").get(_ID)
+        if there is None or (multi_team is not None and log.installed().multi_team is not multi_team):
+            incarnation = secrets.token_hex(4) if there is None else there.record.incarnation
             body = wanted.model_dump()
-            incarnation = secrets.token_hex(4)
             await log.publish(
-                [DefinitionRecord(kind="installation", id="tidegate", incarnation=incarnation, body=body)]
+                [DefinitionRecord(kind="installation", id=_ID, incarnation=incarnation, body=body)]
             )
         _compare(log.installation, wanted)  # another may have been quicker
-    return Installed(wanted, tuple(created), is_new)
+        return Installed(log.installed(), tuple(created), is_new=there is None)
 
 
 async def create_and_wait(admin: AIOKafkaAdminClient, topics: Sequence[Topic], replication: int) -> list[str]:
@@ -92,7 +100,9 @@ async def replication_of(admin: AIOKafkaAdminClient) -> int:
 
 
 def _compare(recorded: Installation | None, wanted: Installation) -> None:
-    if recorded is not None and recorded != wanted:
+    if recorded is None:
+        return
+    if (recorded.partitions, recorded.shards) != (wanted.partitions, wanted.shards):
         raise InstallationMismatchError(
             f"this Kafka is installed with {recorded.partitions} partitions and {recorded.shards} shards, which"
             f" state depends on: {wanted.partitions} and {wanted.shards} cannot take their place"

@@ -18,8 +18,7 @@ from tidegate.contracts.redis_keys import open_key, round_key, round_name
 from tidegate.core.errors import InvalidPartitionKeyError
 from tidegate.core.instants import from_ms
 from tidegate.core.mappers import RollupMapper
-from tidegate.core.timetables import PartitionedAssetTimetable
-from tidegate.definitions import Asset, Job
+from tidegate.definitions.routes import JobRoutes, Route, label
 from tidegate.runtime.definitions_view import DefinitionsView
 
 _MEMBER: Final = re.compile(r"m:(\d+):(\d+)")
@@ -40,7 +39,8 @@ class PendingAsset:
 
 @dataclass(frozen=True, slots=True)
 class PendingRound:
-    key: str
+    key: str | None
+    """None for the one round of a job without partitions."""
     opened_at: datetime
     """When the broker received its first member's contribution."""
     assets: tuple[PendingAsset, ...]
@@ -105,41 +105,35 @@ async def _describe(
             present.setdefault(int(found[1]), set()).add(int(found[2]))
     needs = await redis.hmget(name, [f"need:{asset}" for asset in range(len(ref.assets))])
     defined = view.job_at_revision(ref.id, ref.revision) or view.job(ref.id)
-    names = _member_names(defined.job, key) if defined else {}
+    routes = JobRoutes(defined.job).routes if defined else ()
+    names = _member_names(routes, key)
     assets = []
     for index, asset in enumerate(ref.assets):
         members, arrived = names.get(index), present.get(index, set())
         size, needed = map(int, str(need).split()) if (need := needs[index]) else (0, 0)
         if not size:
             size = len(members) if members else 1
-            needed = _needed(defined.job, index, size) if defined else size
+            needed = _needed(routes[index], size) if index < len(routes) else size
         if members is None or len(members) != size:
             members = (asset,) if size == 1 else tuple(f"member {n}" for n in range(size))
         missing = tuple(member for n, member in enumerate(members) if n not in arrived)
         assets.append(PendingAsset(asset, len(arrived), size, needed, missing))
-    return PendingRound(key, from_ms(int(opened.rpartition(".")[2])), tuple(assets))
+    return PendingRound(key or None, from_ms(int(opened.rpartition(".")[2])), tuple(assets))
 
 
-def _member_names(job: Job, key: str) -> Mapping[int, tuple[str, ...]]:
-    """By asset index the names of the window's members: keys of a rollup, else the asset's own name."""
-    if not isinstance(schedule := job.schedule, PartitionedAssetTimetable):
-        return {}
+def _member_names(routes: Sequence[Route], key: str) -> Mapping[int, tuple[str, ...]]:
+    """By asset index the names of the window's members: keys of a rollup, else what the schedule calls the asset."""
     names: dict[int, tuple[str, ...]] = {}
-    for index, leaf in enumerate(schedule.assets_in_order):
-        mapper = schedule.mapper_for(leaf)
-        if isinstance(mapper, RollupMapper):
+    for route in routes:
+        if isinstance(route.mapper, RollupMapper):
             try:
-                names[index] = mapper.to_upstream(key)
+                names[route.index] = route.mapper.to_upstream(key)
             except InvalidPartitionKeyError:
                 continue  # the round is of an older definition
-        elif isinstance(leaf, Asset):
-            names[index] = (leaf.name,)
+        else:
+            names[route.index] = (label(route.leaf),)
     return names
 
 
-def _needed(job: Job, index: int, size: int) -> int:
-    if isinstance(schedule := job.schedule, PartitionedAssetTimetable):
-        mapper = schedule.mapper_for(schedule.assets_in_order[index])
-        if isinstance(mapper, RollupMapper):
-            return mapper.wait_policy.needed(size)
-    return size
+def _needed(route: Route, size: int) -> int:
+    return route.mapper.wait_policy.needed(size) if isinstance(route.mapper, RollupMapper) else size

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from redis.exceptions import RedisError
 
 from tidegate.core.errors import TidegateError
+from tidegate.definitions.plugins import load_plugins
 from tidegate.runtime import metrics
 from tidegate.runtime.health import health_server
 from tidegate.runtime.log import configure_logging
@@ -29,11 +30,15 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 def serve(name: str, settings: S, session: Session[S]) -> None:
     """Run `session` until SIGTERM or SIGINT; a session that fails is logged and started again with back-off.
 
+    Types of installed plugins are known before the first session; a plugin that fails is logged and left out.
+
     A session opens its own connections, so that everything it knew is read again from Kafka and Redis. It returns
     when `state.stopping` is set; where it does not within the shutdown deadline, the process ends without waiting for
     it, which the protocol allows at any point.
     """
     configure_logging(name, settings)
+    for failure in load_plugins():
+        log.warning("plugin_failed", entry_point=failure.source, error=failure.reason[:500])
     with contextlib.suppress(ImportError):
         import uvloop
 

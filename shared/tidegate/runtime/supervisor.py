@@ -59,6 +59,7 @@ async def running(
     kafka: str | None = None,
     redis: str | None = None,
     installation: Installation | None = None,
+    multi_team: bool | None = None,
     replication: int = 1,
     definitions: Definitions | None = None,
     workers: Sequence[str] = (),
@@ -70,8 +71,9 @@ async def running(
 
     The embedded broker runs in `folder` unless `kafka` and `redis` name others. `workers` are modules or files for
     `tidegate worker`. `env` adds to the children's environment; `ports` are those of the embedded Kafka and Redis, 0
-    for the ones the folder had before, or free ones. Raises NotReadyError with the end of the log of
-    what did not come up, InstallationMismatchError where the counts are others than those recorded.
+    for the ones the folder had before, or free ones. `multi_team` switches the filters of teams, None leaves them as
+    they are. Raises NotReadyError with the end of the log of what did not come up, InstallationMismatchError where the
+    counts are others than those recorded.
     """
     if (kafka is None) != (redis is None):
         raise NotReadyError("give both a Kafka and a Redis, or neither")
@@ -87,7 +89,7 @@ async def running(
         up.children = _children(up, workers, env or {}, notice)
         services = [up.children[name] for name in SERVICES]
         # Before any service: one that asks for a missing topic makes some brokers create it with their own settings.
-        await install(kafka, installation or Installation(), replication)
+        await install(kafka, installation or Installation(), replication, multi_team=multi_team)
         stack.push_async_callback(_stop, list(up.children.values()))
         for child in services:
             child.start()

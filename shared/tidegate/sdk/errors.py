@@ -11,6 +11,10 @@ class OutletTypeError(TidegateError, TypeError):
     """An outlet was given a value of the wrong type."""
 
 
+class UnresolvedAliasError(TidegateError, ValueError):
+    """Partition keys were added to an alias that stands for no asset in the run (rule D13)."""
+
+
 class ProducerStateError(TidegateError, RuntimeError):
     """A producer was used before it was started or after it was stopped."""
 

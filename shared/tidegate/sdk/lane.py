@@ -22,7 +22,7 @@ from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.positions import Position
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate.sdk.events import outgoing_event
-from tidegate.sdk.execute import Function, Outcome, execute
+from tidegate.sdk.execute import Function, Outcome, execute, labelled
 from tidegate.sdk.reports import Reports, run_event
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class Lane:
         crash_point("worker.started")
         outcome = await execute(command, function)
         crash_point("worker.ran")
-        log.info("run %s of %s for %s %s", command.run_id, command.job, command.partition_key, outcome.state)
+        log.info("run %s of %s %s", command.run_id, labelled(command), outcome.state)
         return _Finished(record.offset, record.timestamp, command, outcome)
 
     # Committing
@@ -245,6 +245,6 @@ class Lane:
         topic = self._shared.events_topic
         partitions = await self._shared.reports.partitions(topic)
         return [
-            run_event(command, outcome.state, outcome.error),
+            run_event(command, outcome.state, outcome.error, outcome.added_key),
             *(outgoing_event(topic, partitions, event.asset, event.value) for event in outcome.outlet_events),
         ]

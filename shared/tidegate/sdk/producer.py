@@ -1,7 +1,7 @@
 """Publishing asset events: what a data producer's code uses."""
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -12,10 +12,10 @@ from aiokafka.errors import KafkaConnectionError
 
 from tidegate.contracts.outgoing import HEADROOM
 from tidegate.contracts.topics import ASSET_EVENTS, MAX_EVENT_BYTES
-from tidegate.definitions.asset import Asset
+from tidegate.definitions.asset import AssetAlias
 from tidegate.runtime.patience import reconnecting_slowly
 from tidegate.sdk.errors import KafkaUnreachableError, ProducerStateError, TopicMissingError
-from tidegate.sdk.events import asset_name, encode_event, event_id, outgoing_event
+from tidegate.sdk.events import AnyAsset, alias_names, asset_name, encode_event, event_id, outgoing_event
 
 
 class Acknowledged(NamedTuple):
@@ -48,8 +48,9 @@ class AssetEventProducer:
             await producer.send("seattle_hourly", partition_key="2010-03-14T01:00:00", extra={"celsius": 7.2})
 
     `source` says who sends: (source, id) identifies an event, and a repeated one is dropped. Ids are random, unless
-    `deterministic_ids`: then they are made from source, asset, key, date and extra, so that a script that runs again
-    adds nothing new. Leaving the block waits for every acknowledgement and raises the first error. `topic` must exist.
+    `deterministic_ids`: then they are made from source, asset, aliases, key, date and extra, so that a script that runs
+    again adds nothing new. Leaving the block waits for every acknowledgement and raises the first error. `topic` must
+    exist.
     """
 
     def __init__(
@@ -100,8 +101,9 @@ class AssetEventProducer:
 
     async def send(
         self,
-        asset: Asset | str,
+        asset: AnyAsset,
         *,
+        aliases: Iterable[AssetAlias | str] = (),
         partition_key: str | None = None,
         partition_date: datetime | str | None = None,
         extra: Mapping[str, Any] | None = None,
@@ -110,18 +112,21 @@ class AssetEventProducer:
     ) -> Sent:
         """Hand one event over; waits for room in the batch, not for the acknowledgement.
 
+        `asset` may also be a reference, as `Asset.ref(uri=...)` for an asset that is defined elsewhere.
         Raises InvalidEventError at once for what could never be accepted: a bad key (D12), data that is no JSON, more
-        than 256 KiB (D27). `time` is when it happened, by default now.
+        than 256 KiB (D27). `aliases` stood for the asset in this update: who waits for one of them gets the event too
+        (D13). `time` is when it happened, by default now.
         """
         if self._producer is None:
             raise ProducerStateError("the producer is not running: use `async with AssetEventProducer(...)`")
-        name = asset_name(asset)
+        name, through = asset_name(asset), alias_names(aliases)
         if id is None:
-            id = self._id(name, partition_key, partition_date, extra)
+            id = self._id(name, through, partition_key, partition_date, extra)
         value = encode_event(
             self._source,
             asset,
             id=id,
+            aliases=through,
             partition_key=partition_key,
             partition_date=partition_date,
             extra=extra,
@@ -148,12 +153,18 @@ class AssetEventProducer:
             raise error
 
     def _id(
-        self, asset: str, key: str | None, date: datetime | str | None, extra: Mapping[str, Any] | None
+        self,
+        asset: str,
+        aliases: list[str],
+        key: str | None,
+        date: datetime | str | None,
+        extra: Mapping[str, Any] | None,
     ) -> str:
         if not self._deterministic:
             return str(uuid4())
         at = date.astimezone(UTC).isoformat() if isinstance(date, datetime) and date.tzinfo else date
-        return event_id(self._source, asset, key, at, dict(extra) if extra else None)
+        through = [sorted(aliases)] if aliases else []
+        return event_id(self._source, asset, key, at, dict(extra) if extra else None, *through)
 
     def _note(self, future: "asyncio.Future[Any]") -> None:
         if future.cancelled():

@@ -63,10 +63,17 @@ class Reports:
             future.add_done_callback(_note)
 
 
-def run_event(command: RunCommand, state: RunState, error: str | None = None) -> Outgoing:
-    """The report on a run, on the partition that its command names (rule T5)."""
+def run_event(
+    command: RunCommand, state: RunState, error: str | None = None, partition_key: str | None = None
+) -> Outgoing:
+    """The report on a run, on the partition that its command names (rule T5), with the key that it gave itself (D8)."""
     report = RunEvent(
-        run_id=command.run_id, job=command.job, attempt=command.attempt, state=state, error=error
+        run_id=command.run_id,
+        job=command.job,
+        attempt=command.attempt,
+        state=state,
+        error=error,
+        partition_key=partition_key,
     )
     return Outgoing(RUN_EVENTS, command.run_events_partition, command.job.encode(), report.to_bytes())
 

@@ -76,6 +76,7 @@ class Run:
     windows: Mapping[str, WindowProgress]
     """By asset name: how many members its window had and how many had arrived."""
     outlet_events: OutletEvents
+    """The assets and aliases that it may update."""
     command: RunCommand = field(repr=False)
     """The message itself."""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -108,9 +109,32 @@ class Run:
                 ]
             ),
             windows=MappingProxyType({window.asset: window for window in command.windows}),
-            outlet_events=OutletEvents(command.job, [outlet.name for outlet in command.outlets]),
+            outlet_events=OutletEvents(
+                command.job,
+                [outlet.name for outlet in command.outlets if outlet.kind == "asset"],
+                [outlet.name for outlet in command.outlets if outlet.kind == "alias"],
+            ),
             command=command,
         )
+
+    def context(self) -> dict[str, Any]:
+        """The run's values by the names that templates and `@asset` functions know; those of Airflow where it has them.
+
+        `dag_run` is the run itself, for code that comes from there.
+        """
+        return {
+            "run": self,
+            "dag_run": self,
+            "run_id": self.run_id,
+            "job": self.job,
+            "partition_key": self.partition_key,
+            "partition_date": self.partition_date,
+            "generation": self.generation,
+            "attempt": self.attempt,
+            "triggering_asset_events": self.triggering_asset_events,
+            "windows": self.windows,
+            "outlet_events": self.outlet_events,
+        }
 
 
 def _utc(at: datetime | None) -> DateTime | None:

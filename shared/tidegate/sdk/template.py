@@ -9,25 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tidegate.sdk.errors import TemplateError
-from tidegate.sdk.run import Run
 
 if TYPE_CHECKING:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-
-def template_context(run: Run) -> dict[str, Any]:
-    """The names that a template may use."""
-    return {
-        "run": run,
-        "run_id": run.run_id,
-        "job": run.job,
-        "partition_key": run.partition_key,
-        "partition_date": run.partition_date,
-        "generation": run.generation,
-        "attempt": run.attempt,
-        "triggering_asset_events": run.triggering_asset_events,
-        "windows": run.windows,
-    }
 
 
 def check_template(text: str) -> None:
@@ -41,7 +25,12 @@ def check_template(text: str) -> None:
 
 
 def render(text: str, context: Mapping[str, Any]) -> str:
-    """`text` with its expressions filled in; raises TemplateError for a name or a date that is not there."""
+    """`text` with its expressions filled in by `Run.context`.
+
+    An expression that gives None, such as the key of a run without partitions, is empty text, as in the environment of
+    `tidegate exec` (Airflow writes "None", which a command would take for a key). Raises TemplateError for a name that
+    is not there and for a date filter on a run without a date.
+    """
     from jinja2 import TemplateError as JinjaError
 
     try:
@@ -59,7 +48,12 @@ def _environment() -> "ImmutableSandboxedEnvironment":
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as error:
         raise TemplateError("templates need Jinja2: install tidegate[cli]") from error
-    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False, cache_size=400)
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined,
+        autoescape=False,
+        cache_size=400,
+        finalize=lambda value: "" if value is None else value,
+    )
     environment.filters.update(
         ds=lambda at: _date(at, "ds").strftime("%Y-%m-%d"),
         ds_nodash=lambda at: _date(at, "ds_nodash").strftime("%Y%m%d"),

@@ -10,7 +10,10 @@ from typing import Final, TypeVar
 
 from tidegate.contracts.topics import ASSET_EVENTS, RUN_COMMANDS_PREFIX
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
+from tidegate.definitions.asset import Asset
+from tidegate.definitions.decorators import AssetDefinition, MultiAssetDefinition
 from tidegate.definitions.job import Job
+from tidegate.sdk.asset_function import function_of
 from tidegate.sdk.errors import WorkerError
 from tidegate.sdk.execute import Function
 from tidegate.sdk.session import Options, Session
@@ -37,9 +40,10 @@ class Worker:
         worker.main()
 
     The runs of one partition follow each other, partitions work side by side. A function may be `async`, or plain and
-    blocking: then it gets a thread. What it publishes and the report on it appear exactly once, in one transaction
-    with the place in the log; the function itself is called again when a worker dies in the middle of it. A function
-    that raises fails its run. Workers of one group must serve the same jobs where they read the same topic.
+    blocking: then it gets a thread. Either may be a generator, which yields Metadata for its outlets. What it publishes
+    and the report on it appear exactly once, in one transaction with the place in the log; the function itself is
+    called again when a worker dies in the middle of it. A function that raises fails its run. Workers of one group must
+    serve the same jobs where they read the same topic. Functions declared with `@asset` are registered with `add`.
 
     `instance_id` makes this a static member of its group, that a restart takes over at once; needed where the broker
     keeps no session timeouts. `accept_gaps` goes on where commands were lost to retention. `stop` waits at most
@@ -75,6 +79,7 @@ class Worker:
         )
         self._functions: dict[str, Function] = {}
         self._topics: dict[str, str] = {}
+        self._declared: list[Asset] = []
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -104,10 +109,30 @@ class Worker:
 
         return register
 
+    def add(self, *definitions: AssetDefinition | MultiAssetDefinition) -> None:
+        """Register what `@asset` and `@asset.multi` declared: the jobs, with their functions.
+
+        A function is called with `self` (the asset), `context` (`Run.context`, by Airflow's names) and `outlet_events`
+        where it has such parameters, and for any other with the asset of that name; its URI is known where the asset
+        is in the schedule or made by this worker. Raises DefinitionTypeError for anything else, DefinitionError for a
+        job that has a function already.
+        """
+        for definition in definitions:
+            if not isinstance(definition, AssetDefinition | MultiAssetDefinition):
+                raise DefinitionTypeError(
+                    f"Worker.add takes what @asset or @asset.multi declared, not {definition!r:.100}: use @worker.job"
+                    " for functions of a run"
+                )
+            self.job(definition.job)(function_of(definition, self._declared))
+            made = [definition] if isinstance(definition, AssetDefinition) else definition.job.outlets
+            self._declared += (asset for asset in made if isinstance(asset, Asset))
+
     async def run(self) -> None:
         """Work until `stop` or cancellation; whatever fails in between is logged and tried again."""
         if not self._functions:
-            raise WorkerError("the worker serves no job: register a function with @worker.job('my_job')")
+            raise WorkerError(
+                "the worker serves no job: register one with @worker.job('my_job') or worker.add"
+            )
         if self._stopping is not None:
             raise WorkerError("the worker is already running")
         stopping = self._stopping = asyncio.Event()

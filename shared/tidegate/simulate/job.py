@@ -1,50 +1,21 @@
 """One job in a simulation: its rounds, and what they give."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import count
-from typing import Final
+from typing import Any
 
 from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Leaf
 from tidegate.core.dates import ContributedDate, ResolvedDate, resolve_partition_date
 from tidegate.core.instants import from_us, to_us
+from tidegate.core.mappers import RollupMapper
 from tidegate.core.plain import plain
-from tidegate.core.rounds import Arrival, Firing, Outcome, Round, Rules, fold
+from tidegate.core.rounds import Arrival, Firing, Round, Rules, fold
 from tidegate.core.timetables import DagRunInfo, PartitionedAssetTimetable
 from tidegate.definitions.job import Job
-from tidegate.definitions.routes import UNPARTITIONED, JobRoutes, Target
-from tidegate.simulate.event import AssetEvent, Audit
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run command."""
-
-    job: str
-    partition_key: str | None
-    partition_date: datetime | None
-    cause: str
-    """`assets` or `schedule`."""
-    generation: int = 1
-    events: tuple[AssetEvent, ...] = ()
-    """The events of the round, by asset and member."""
-    info: DagRunInfo | None = None
-    """What the timetable said of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRound:
-    """A round that waits."""
-
-    job: str
-    partition_key: str
-    arrived: Mapping[str, tuple[AssetEvent, ...]]
-    """The events that it has, by asset."""
-    progress: Mapping[str, tuple[int, int]]
-    """Members that are in, and members of the window, by asset."""
-    carried_date: datetime | None
+from tidegate.definitions.routes import UNPARTITIONED, JobRoutes, Route, Target, label
+from tidegate.simulate.event import AssetEvent, Audit, PendingRound, Run, WindowCount
 
 
 @dataclass(slots=True)
@@ -92,19 +63,18 @@ class SimulatedJob:
             if not (route.leaf.same_asset(event.asset) or route.leaf in event.aliases):
                 continue
             if multi_team and (note := route.refusal(event.team, event.asset.access_control)):
-                self._note(note.kind, note.reason, event)
+                self._note(note.kind, note.reason, event, details=note.details)
                 continue
             taken = route.take(event.key, None if event.date is None else to_us(event.date))
             for note in taken.notes:
-                self._note(note.kind, note.reason, event)
+                self._note(note.kind, note.reason, event, details=note.details)
             for target in taken.targets:
                 runs += self._count(route.index, target, taken.carried, event)
         return self._released(runs)
 
-    def start(self, info: DagRunInfo) -> list[Run]:
+    def start(self, info: DagRunInfo) -> Run:
         """The run of a tick."""
-        run = Run(self.job.id, info.partition_key, info.partition_date, "schedule", info=info)
-        return self._released([run])
+        return Run(self.job.id, info.partition_key, info.partition_date, "schedule", info=info)
 
     def pause(self, paused: bool) -> list[Run]:
         """Pause or resume; resuming lets the held runs go."""
@@ -112,7 +82,7 @@ class SimulatedJob:
         held, self.held = ([], self.held) if paused else (self.held, [])
         return held
 
-    def redefine(self, job: Job) -> list[Run]:
+    def redefine(self, job: Job, *, multi_team: bool = False) -> list[Run]:
         """Go on under another definition; events of open rounds are mapped again (rule D6).
 
         Returns the runs that this completes.
@@ -123,13 +93,14 @@ class SimulatedJob:
         waiting = self._waiting_events()
         before = {name: key for name, key in self._keys.items() if key.round.fired is not None}
         self._keys = {
-            name: _Key(Round(fired=key.round.fired, seen=key.round.seen)) for name, key in before.items()
+            name: _Key(Round(fired=key.round.fired, seen=key.round.seen), key.dates)
+            for name, key in before.items()
         }
         self.routes = JobRoutes(job)
         runs: list[Run] = []
         for event in waiting:
             contributed = len(self._waiting_events())
-            done = self.take(event)
+            done = self.take(event, multi_team=multi_team)
             if not done and len(self._waiting_events()) == contributed:
                 self._note(AuditKind.ROUND_CLOSED, "no round of the new definition takes this event", event)
             runs += done
@@ -142,18 +113,15 @@ class SimulatedJob:
             if not key.round.members:
                 continue
             arrived: dict[str, list[AssetEvent]] = {}
-            progress: dict[str, tuple[int, int]] = {}
             for (asset, _), events in sorted(key.round.members.items()):
-                leaf = self.routes.labels[asset]
-                arrived.setdefault(leaf, []).extend(self._events[each.identity] for each in events)
-                inside, _ = progress.get(leaf, (0, 0))
-                progress[leaf] = (inside + 1, key.round.windows[asset][0])
+                there = arrived.setdefault(self.routes.labels[asset], [])
+                there.extend(self._events[each.identity] for each in events)
             found.append(
                 PendingRound(
                     self.job.id,
-                    name,
+                    name or None,
                     {leaf: tuple(events) for leaf, events in arrived.items()},
-                    progress,
+                    self._windows(name, key.round.members, key.round.windows),
                     self._carried(key).at,
                 )
             )
@@ -178,20 +146,19 @@ class SimulatedJob:
         self._events[event.as_member.identity] = event
         key.dates[event.as_member.identity] = _dates(target, carried)
         step = fold(key.round, arrival, self.rules)
-        if step.outcome in _AUDITED:
-            older = next(iter(step.round.replaced - key.round.replaced), (None, None))[1]
-            kind = AuditKind(step.outcome.value)
-            self._note(kind, f"in the round of {place.key!r}", event, place.key, replaced=older)
-        if step.outcome is Outcome.COUNTED and place.needed > place.size:
-            reason = f"{place.size} members are fewer than its policy asks for"
-            self._note(AuditKind.WINDOW_UNSATISFIABLE, reason, event, place.key)
+        for note in step.audit:
+            self._note(note.kind, note.message, event, place.key, replaced=note.older_id)
+        windows = {**key.round.windows, arrival.asset: (arrival.size, arrival.needed)}
         key.round = step.round
         if step.firing is not None:
-            yield self._fire(place.key, key, step.firing, event)
-            if step.outcome is Outcome.COUNTED:
-                key.dates = {}
+            yield self._fire(place.key, key, step.firing, windows, event)
+            kept = step.round.fired.events.values() if step.round.fired else ()
+            again = {each.identity for events in kept for each in events}
+            key.dates = {identity: dates for identity, dates in key.dates.items() if identity in again}
 
-    def _fire(self, name: str, key: _Key, firing: Firing, last: AssetEvent) -> Run:
+    def _fire(
+        self, name: str, key: _Key, firing: Firing, windows: Mapping[int, tuple[int, int]], last: AssetEvent
+    ) -> Run:
         members = [each for _, events in sorted(firing.members.items()) for each in events]
         contributed = [date for each in members for date in key.dates.get(each.identity, ())]
         resolved = resolve_partition_date(contributed)
@@ -210,7 +177,24 @@ class SimulatedJob:
             "assets",
             firing.generation,
             tuple(self._events[each.identity] for each in members),
+            windows=tuple(each for each in self._windows(name, firing.members, windows) if each.arrived),
+            completed_by=last,
         )
+
+    def _windows(
+        self, name: str, members: Collection[tuple[int, int]], windows: Mapping[int, tuple[int, int]]
+    ) -> tuple[WindowCount, ...]:
+        """How full every asset's part of a round is."""
+        found = []
+        for route in self.routes.routes:
+            names = route.members(name)
+            present = {member for asset, member in members if asset == route.index}
+            size, needed = windows.get(route.index) or (len(names), _needed(route, len(names)))
+            if len(names) != size:  # a definition of former times, or a window that is never the same twice
+                names = tuple(f"member {member}" for member in range(size))
+            missing = tuple(each for member, each in enumerate(names) if member not in present)
+            found.append(WindowCount(label(route.leaf), len(present), size, needed, missing))
+        return tuple(found)
 
     def _released(self, runs: list[Run]) -> list[Run]:
         if self.paused:
@@ -242,12 +226,27 @@ class SimulatedJob:
         event: AssetEvent,
         key: str | None = None,
         replaced: str | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         partition_key = (event.key if key is None else key) or None
-        self._audit(Audit(kind, message, self.job.id, event.asset.name, partition_key, event.id, replaced))
+        asset, job = event.asset.name, self.job.id
+        self._audit(
+            Audit(
+                kind,
+                message,
+                job,
+                asset,
+                partition_key,
+                event.id,
+                replaced,
+                event.source,
+                dict(details or {}),
+            )
+        )
 
 
-_AUDITED: Final = (Outcome.REPLACED, Outcome.DUPLICATE, Outcome.RERUN, Outcome.LATE)
+def _needed(route: Route, size: int) -> int:
+    return route.mapper.wait_policy.needed(size) if isinstance(route.mapper, RollupMapper) else size
 
 
 def _dates(target: Target, carried: int | None) -> tuple[ContributedDate, ...]:

@@ -23,7 +23,7 @@ class Placement(NamedTuple):
     size: int
     """How many members the window has."""
     needed: int
-    """How many of them its wait policy asks for; size + 1 where that can never be met."""
+    """How many of them its wait policy asks for; more than `size` where that can never be met."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class WaitPolicy(Plain, ABC, is_base=True):
         return self.needed(expected) > expected
 
     def needed(self, expected: int) -> int:
-        """The smallest number of members that satisfies the policy, at least 1; expected + 1 where none does."""
+        """The smallest number of members that satisfies the policy, at least 1; more than `expected` where none does."""
         low, high = 1, expected + 1
         while low < high:
             middle = (low + high) // 2

@@ -25,7 +25,7 @@ class MinimumCount(WaitPolicy):
             )
 
     def is_satisfied(self, matched: int, expected: int) -> bool:
-        return matched >= (self.n if self.n > 0 else max(1, expected + self.n))
+        return matched >= self.needed(expected)
 
-    def is_unreachable(self, expected: int) -> bool:
-        return self.n > expected
+    def needed(self, expected: int) -> int:
+        return self.n if self.n > 0 else max(1, expected + self.n)

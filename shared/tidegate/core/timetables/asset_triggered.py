@@ -40,7 +40,12 @@ class AssetTriggeredTimetable(BuiltInTimetable):
 
 
 def as_condition(assets: Condition | Iterable[Condition], field: str) -> Condition:
-    """A condition as it is; a list of assets as all of them."""
-    if isinstance(assets, list | tuple | set | frozenset):
-        return AssetAll(*assets)
-    return expect(assets, Condition, field)
+    """A condition as it is; a list of assets as all of them.
+
+    Raises DefinitionError for more ways to be satisfied than a round can be judged by.
+    """
+    if isinstance(assets, set | frozenset):
+        assets = sorted(assets, key=repr)  # a set has another order in every process
+    condition = AssetAll(*assets) if isinstance(assets, list | tuple) else expect(assets, Condition, field)
+    condition.alternatives()
+    return condition
