@@ -45,6 +45,8 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path, help="keep data and logs of all processes there")
     given = parser.parse_args()
+    if given.folder is not None and given.folder.exists() and any(given.folder.iterdir()):
+        parser.error(f"--folder {given.folder} holds something already: a run starts from nothing")
     planned = plan(given.seed, given.events, given.kills, given.faults, jobs=given.jobs)
     with tempfile.TemporaryDirectory(prefix="tidegate-chaos-") as made:
         folder = given.folder or Path(made)

@@ -25,8 +25,11 @@ from tests.servers.kafka import Kafka
 _PUSHED: Final = 40
 """Records that are published at once, so that there is work for a victim."""
 _DEADLINE_S: Final = 90.0
-_POINT_DEADLINE_S: Final = 20.0
+_POINT_DEADLINE_S: Final = 40.0
+_QUIET_DEADLINE_S: Final = 15.0
 _SLOW_MS: Final = 5_000
+_HARMLESS: Final = (".committed", ".stored", ".confirmed")
+"""After these a zombie has nothing left to do wrong."""
 _POISONED: Final = ("accepted-events", "contributions", "run-requests", "run-events")
 _POISON: Final = (b"", b"\xff\x00 not text", b"{", b"[]", b'{"v": 1}', b'{"v": 99, "entries": 3}')
 
@@ -124,12 +127,13 @@ class Faults:
     def _zombie(self, dice: random.Random) -> str:
         """Frozen for longer than its session, at a crash point where it can be: others take over, then it goes on."""
         victim = self._ready_one(self._service(dice), dice)
-        point = f"{dice.choice(points_of(victim.name))}:{dice.randint(1, 3)}"
+        points = [each for each in points_of(victim.name) if not each.endswith(_HARMLESS)]
+        point = f"{dice.choice(points)}:{dice.randint(1, 3)}"
         self._restart(victim, f"{point}:stop")
         if not self._until(victim.is_stopped, _POINT_DEADLINE_S):
             os.kill(victim.pid, signal.SIGSTOP)
             point = "somewhere"
-        held_s = self._session_s + dice.uniform(1, 4)
+        held_s = self._session_s + dice.uniform(2, 6)  # a transaction may take 10 s
         with self._watch.fault():
             time.sleep(held_s)
             os.kill(victim.pid, signal.SIGCONT)
@@ -159,10 +163,20 @@ class Faults:
         return "killed and started from its append-only file"
 
     def _failover(self, dice: random.Random) -> str:
+        """In the middle of work, or in a quiet moment, so that no session breaks off and finds out by that."""
+        is_quiet = dice.random() < 0.5
         with self._watch.fault():
-            done = self._redis.failover(dice.uniform(0.5, 2.5))
+            self._feed.push(_PUSHED)
+            done = self._redis.failover(dice.uniform(0.5, 2.5), self._quiet if is_quiet else lambda: None)
+            self._feed.is_held = False
         self.rollbacks += done.fell > 0
-        return f"{done.fell} shards fell, by up to {done.by} records"
+        return f"{done.fell} shards fell, by up to {done.by} records" + (
+            ", in a quiet moment" if is_quiet else ""
+        )
+
+    def _quiet(self) -> None:
+        self._feed.is_held = True
+        _until(lambda: not self._patiently(self._fleet.behind), _QUIET_DEADLINE_S)
 
     def _flush_scripts(self, dice: random.Random) -> str:
         with self._redis.master() as master:

@@ -20,6 +20,8 @@ class Feed:
     def __init__(self, bootstrap: str, records: Sequence[Planned], rate: float) -> None:
         self.rate, self.sent, self.allowed = rate, 0, len(records)
         self._pushed = 0
+        self.is_held = False
+        """Whether nothing is published for the moment."""
         self._records = records
         self._settings: dict[str, str | int | bool] = {
             "bootstrap.servers": bootstrap,
@@ -70,6 +72,9 @@ class Feed:
             producer = Producer(self._settings)
             owed, before = 0.0, time.monotonic()
             while self.left:
+                if self.is_held:
+                    time.sleep(_EVERY_S)
+                    continue
                 now = time.monotonic()
                 rate = self.rate if self.sent < self.allowed else min(self.rate, _TRICKLE_PER_S)
                 pushed, self._pushed = self._pushed, 0

@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -64,8 +65,8 @@ class RedisPair:
         self._proxy.lead_to(_port(self._master))
         self._master.start()
 
-    def failover(self, lag_s: float) -> Failover:
-        """Cut the replica off while writes go on, kill the master, promote the replica.
+    def failover(self, lag_s: float, before_kill: Callable[[], object]) -> Failover:
+        """Cut the replica off while writes go on for `lag_s`, kill the master, promote the replica.
 
         A stopped replica would still find the writes in its socket once it goes on, so it is told to follow a port
         where nobody listens.
@@ -79,11 +80,11 @@ class RedisPair:
                 self.offsets(self._master) == cut and time.monotonic() < began + _DEADLINE_S
             ):
                 time.sleep(0.05)
+            before_kill()
             before = self.offsets(self._master)
             self._master.kill()
-            self._proxy.lead_to(None)
             replica.replicaof("NO", "ONE")
-        after = self.offsets(self._replica)
+            after = self.offsets(self._replica)  # nobody writes yet: the proxy still leads to the dead one
         self._master, self._replica = self._replica, self._master
         self._proxy.lead_to(_port(self._master))
         shutil.rmtree(self._replica.folder / "appendonlydir", ignore_errors=True)
