@@ -116,12 +116,14 @@ class PartitionOwner:
     async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
         """Ask every shard where it stands; the group's offset only says what was acknowledged."""
         self._believed, self._outbox, self._times = {}, {}, {}
+        # In this order, since another replica may still have the partitions: it commits before it folds, and folds what
+        # the log holds.
+        peeked = {tp: await self._store.peek(tp.partition, self._shards(tp)) for tp in partitions}
         committed = await committed_positions(self._admin, self._group, partitions)
         bounds = await self.consumer.bounds(partitions)
         places: dict[TopicPartition, int | Gap] = {}
         furthest: dict[TopicPartition, Position] = {}
-        for tp in partitions:
-            replies = await self._store.peek(tp.partition, self._shards(tp))
+        for tp, replies in peeked.items():
             for shard, reply in replies.items():
                 self._believed[shard] = reply.next_offset
                 self._outbox[tp.partition, shard] = reply.outbox
