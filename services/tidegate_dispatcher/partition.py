@@ -86,6 +86,7 @@ class DispatcherPartition:
         ]
         others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
         others += audit_records([*audit, *decisions.audit], self._partitions)
+        crash_point("dispatcher.decided")
         acknowledged = await self._transactions.commit(
             [*states, *others], {tp: position.to_kafka() for tp, position in offsets.items()}, self._group
         )

@@ -167,7 +167,7 @@ class Faults:
         is_quiet = dice.random() < 0.5
         with self._watch.fault():
             self._feed.push(_PUSHED)
-            done = self._redis.failover(dice.uniform(0.5, 2.5), self._quiet if is_quiet else lambda: None)
+            done = self._redis.failover(dice.uniform(0.5, 2.5), self._quiet if is_quiet else None)
             self._feed.is_held = False
         self.rollbacks += done.fell > 0
         return f"{done.fell} shards fell, by up to {done.by} records" + (

@@ -65,11 +65,12 @@ class RedisPair:
         self._proxy.lead_to(_port(self._master))
         self._master.start()
 
-    def failover(self, lag_s: float, before_kill: Callable[[], object]) -> Failover:
+    def failover(self, lag_s: float, quiet: Callable[[], object] | None) -> Failover:
         """Cut the replica off while writes go on for `lag_s`, kill the master, promote the replica.
 
         A stopped replica would still find the writes in its socket once it goes on, so it is told to follow a port
-        where nobody listens.
+        where nobody listens. `quiet` waits for a moment in which nobody asks anything; clients then keep their
+        connections, and have nothing but the offsets to tell them.
         """
         (nobody,) = free_ports(1)
         with _client(self._replica) as replica:
@@ -80,13 +81,14 @@ class RedisPair:
                 self.offsets(self._master) == cut and time.monotonic() < began + _DEADLINE_S
             ):
                 time.sleep(0.05)
-            before_kill()
+            if quiet is not None:
+                quiet()
             before = self.offsets(self._master)
             self._master.kill()
             replica.replicaof("NO", "ONE")
             after = self.offsets(self._replica)  # nobody writes yet: the proxy still leads to the dead one
         self._master, self._replica = self._replica, self._master
-        self._proxy.lead_to(_port(self._master))
+        self._proxy.lead_to(_port(self._master), cut=quiet is None)
         shutil.rmtree(self._replica.folder / "appendonlydir", ignore_errors=True)
         self._replica.start()
         self._follow()

@@ -26,6 +26,7 @@ POINTS: Final = (
     "rollup.confirmed",
     "rollup.committed",
     "dispatcher.read",
+    "dispatcher.decided",
     "transaction.produced",  # of the dispatcher or a worker: all is written but the end of the transaction
     "dispatcher.committed",
     "dispatcher.stored",
