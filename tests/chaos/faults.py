@@ -266,6 +266,7 @@ class Faults:
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise
+                self._fleet.outside.begin_anew()
                 time.sleep(0.2)
 
 

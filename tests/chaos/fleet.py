@@ -31,6 +31,12 @@ class RawOutside(Outside):
     def value_of(self, raw: bytes | None) -> Any:
         return raw
 
+    def begin_anew(self) -> None:
+        """Forget the connections that ask for groups: some never find the coordinator of a restarted broker again."""
+        for consumer in self._groups.values():
+            consumer.close()
+        self._groups.clear()
+
 
 class Member(ServiceProcess):
     """One replica of a service, or one worker."""
@@ -162,7 +168,7 @@ class Fleet:
                 if not behind and self.outside.ends(topics) == before:
                     return {}
             except KafkaException:
-                pass  # a coordinator that is not there yet
+                self.outside.begin_anew()  # a coordinator that is not there yet
             time.sleep(0.3)
         return behind
 

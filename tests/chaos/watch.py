@@ -57,7 +57,7 @@ class StallWatch:
                     if now != committed.get(name) or self._is_idle(name, moved[name]):
                         committed[name], moved[name] = now, time.monotonic()
                 except (KafkaException, AssertionError):
-                    pass  # the broker is away, which somebody will call a fault
+                    self._outside.begin_anew()  # the broker is away, which somebody will call a fault
                 self._note(name, moved[name])
 
     def _is_idle(self, name: str, since: float) -> bool:
