@@ -16,6 +16,7 @@ from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS
 from tidegate.definitions import Job
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import Batch, BatchConsumer
+from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
 from tidegate.runtime.positions import Gap, Highs, Position, committed_positions, partition_numbers, source_of
 from tidegate.runtime.redis import connect_redis
@@ -72,6 +73,7 @@ class Dispatcher:
         polled = await self.consumer.poll()
         began = monotonic()
         if polled:
+            crash_point("dispatcher.read")
             numbers = sorted({tp.partition for tp in polled})
             # Every partition comes to its own end before the first error is passed on.
             results = await asyncio.gather(

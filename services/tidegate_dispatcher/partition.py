@@ -11,6 +11,7 @@ from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.runs import Run, RunEvent
 from tidegate.contracts.topics import RUNS
 from tidegate.runtime import metrics
+from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.positions import Position
 from tidegate.runtime.producer import audit_records
 from tidegate.runtime.settings import Settings
@@ -85,14 +86,17 @@ class DispatcherPartition:
         ]
         others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
         others += audit_records([*audit, *decisions.audit], self._partitions)
+        crash_point("dispatcher.decided")
         acknowledged = await self._transactions.commit(
             [*states, *others], {tp: position.to_kafka() for tp, position in offsets.items()}, self._group
         )
+        crash_point("dispatcher.committed")
         metrics.COMMANDS_SENT.inc(len(decisions.commands))
         if states:
             # The last state's own offset, since the transaction's marker takes one too and the end may lag (T3).
             before, self._believed = self._believed, acknowledged[len(states) - 1].offset + 1
             await self._store.write(before, self._believed, changes)
+            crash_point("dispatcher.stored")
 
     def sent_before(self, before: int) -> AsyncIterator[list[Run]]:
         """Every run sent before an instant, oldest first, in pages."""

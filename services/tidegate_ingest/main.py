@@ -8,6 +8,7 @@ from aiokafka import TopicPartition
 from tidegate.contracts.topics import ASSET_EVENTS, team_events_topic
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import Batch, BatchConsumer
+from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
 from tidegate.runtime.positions import Gap, Position, source_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
@@ -38,6 +39,7 @@ class Ingest:
         ]
         candidates = [each for each in read if isinstance(each, Candidate)]
         before = await self._seen.remember([(each.identity, each.mark) for each in candidates])
+        crash_point("ingest.marked")
         return decide(read, before, assets, stamp, self._partitions)
 
     def _known_assets(self) -> KnownAssets:
@@ -74,9 +76,11 @@ async def session(settings: Settings, state: ServiceState) -> None:
                 polled = await consumer.poll()
                 if not polled:
                     continue
+                crash_point("ingest.read")
                 began = monotonic()
                 decided = await ingest.decide(polled)
                 await send_all(producer, decided.records + audit_records(decided.audit, partitions))
+                crash_point("ingest.sent")
                 metrics.EVENTS_ACCEPTED.inc(decided.accepted)
                 await consumer.commit(
                     {
@@ -88,6 +92,7 @@ async def session(settings: Settings, state: ServiceState) -> None:
                         for tp, records in polled.items()
                     }
                 )
+                crash_point("ingest.committed")
                 metrics.BATCH_SECONDS.observe(monotonic() - began)
 
 

@@ -16,6 +16,7 @@ from tidegate.contracts.placement import contributions_partition, shard_of
 from tidegate.contracts.topics import ACCEPTED, CONTRIBUTIONS
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
+from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
 from tidegate.runtime.mapping import Mapped, Plan, batch, map_event, plan
 from tidegate.runtime.positions import Gap, Highs, Position, source_of
@@ -119,14 +120,18 @@ async def session(settings: Settings, state: ServiceState) -> None:
                 polled = await consumer.poll()
                 if not polled:
                     continue
+                crash_point("mapper.read")
                 began = monotonic()
                 outgoing: list[Outgoing] = []
                 for tp, records in polled.items():
                     outgoing += await mapper.map_records(tp, records)
+                crash_point("mapper.mapped")
                 await send_all(producer, outgoing)
+                crash_point("mapper.sent")
                 await consumer.commit(
                     {tp: mapper.position_after(tp, records[-1]) for tp, records in polled.items()}
                 )
+                crash_point("mapper.committed")
                 metrics.BATCH_SECONDS.observe(monotonic() - began)
 
 

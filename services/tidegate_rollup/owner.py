@@ -25,6 +25,7 @@ from tidegate.contracts.runs import RunRequest, RunRequestBatch
 from tidegate.contracts.topics import CONTRIBUTIONS, RUN_REQUESTS
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
+from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView
 from tidegate.runtime.gaps import pass_accepted_gaps
 from tidegate.runtime.mapping import Mapped, Plan, batch, plan
@@ -93,10 +94,13 @@ class PartitionOwner:
         """One batch from poll to acknowledged; every second or so also a commit and idle shards moved along."""
         polled = await self.consumer.poll()
         self._view.raise_if_broken()
+        if polled:
+            crash_point("rollup.read")
         began = monotonic()
         audit: list[AuditEntry] = []
         for tp, records in polled.items():
             audit += await self._fold(tp, records)
+            crash_point("rollup.applied")
         if began - self._moved_at > MOVE_IDLE_EVERY_S:
             self._moved_at = began
             await self._move_idle_shards()
@@ -126,16 +130,19 @@ class PartitionOwner:
                 positions[tp] = replace(self._committed[tp.partition], offset=offset)
         if positions and await self.consumer.commit(positions):
             self._committed.update({tp.partition: position for tp, position in positions.items()})
+            crash_point("rollup.committed")
 
     async def _start(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
         """Ask every shard where it stands; the group's offset only says what was acknowledged."""
         self._believed, self._outbox, self._times, self._revisions, self._reached = {}, {}, {}, {}, {}
+        # In this order, since another replica may still have the partitions: it commits before it folds, and folds what
+        # the log holds.
+        peeked = {tp: await self._store.peek(tp.partition, self._shards(tp)) for tp in partitions}
         committed = await committed_positions(self._admin, self._group, partitions)
         bounds = await self.consumer.bounds(partitions)
         places: dict[TopicPartition, int | Gap] = {}
         furthest: dict[TopicPartition, Position] = {}
-        for tp in partitions:
-            replies = await self._store.peek(tp.partition, self._shards(tp))
+        for tp, replies in peeked.items():
             for shard, reply in replies.items():
                 self._believed[shard] = reply.next_offset
                 self._outbox[tp.partition, shard] = reply.outbox
@@ -360,9 +367,11 @@ class PartitionOwner:
                 outgoing += (Outgoing(CONTRIBUTIONS, target, None, raw) for raw in pack(mapped, encode_again))
         await send_all(self._producer, outgoing + audit_records(audit, self._counts.partitions))
         if sending:
+            crash_point("rollup.sent")
             await self._store.confirm(
                 [(partition, shard, sent) for (partition, shard), sent in sending.items()]
             )
+            crash_point("rollup.confirmed")
         for place, sent in sending.items():
             del self._outbox[place][: len(sent)]
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
-_DEADLINE_S = 30.0
-
 
 class Record(NamedTuple):
     """One committed record; `value` is its JSON."""
@@ -23,6 +21,8 @@ class Record(NamedTuple):
 class Outside:
     """A client that reads committed records and asks where groups stand, and is a member of none."""
 
+    deadline_s = 30.0
+
     def __init__(self, bootstrap: str) -> None:
         self._settings: dict[str, str | int | bool] = {
             "bootstrap.servers": bootstrap,
@@ -33,6 +33,7 @@ class Outside:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 20,
             "allow.auto.create.topics": False,
+            "log_level": 0,  # brokers come and go under tests
         }
         self._reader = Consumer({**self._settings, "group.id": "outside"})
         self._groups: dict[str, Consumer] = {}
@@ -49,6 +50,10 @@ class Outside:
         return self._read(
             [TopicPartition(each.topic, each.partition, 0) for each in self._partitions(topics)]
         )
+
+    def value_of(self, raw: bytes | None) -> Any:
+        """What a record's `value` is made from its bytes."""
+        return json.loads(raw or b"null")
 
     def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """The end of every partition's log, transaction markers included."""
@@ -81,6 +86,14 @@ class Outside:
             found[record.topic, record.partition] = found.get((record.topic, record.partition), 0) + 1
         return found
 
+    def committed(self, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        """The offsets that `group` has committed, by partition; without those where it never did."""
+        return {
+            (each.topic, each.partition): each.offset
+            for each in self._committed(group, topics)
+            if each.offset != OFFSET_INVALID
+        }
+
     def _committed(self, group: str, topics: Iterable[str]) -> list[TopicPartition]:
         if group not in self._groups:
             self._groups[group] = Consumer({**self._settings, "group.id": group})
@@ -98,9 +111,9 @@ class Outside:
         self._reader.assign(list(places))
         found: dict[tuple[str, int], list[Record]] = {(each.topic, each.partition): [] for each in places}
         at_end: set[tuple[str, int]] = set()
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + self.deadline_s
         while len(at_end) < len(places) and (enough is None or sum(map(len, found.values())) < enough):
-            assert time.monotonic() < deadline, f"could not read {places} to the end in {_DEADLINE_S:g} s"
+            assert time.monotonic() < deadline, f"could not read {places} to the end in {self.deadline_s:g} s"
             for message in self._reader.consume(1_000, timeout=0.05):
                 place = (message.topic() or "", message.partition() or 0)
                 if (error := message.error()) is not None:
@@ -110,7 +123,7 @@ class Outside:
                     continue
                 key = message.key()
                 text = None if key is None else key.decode()
-                value = json.loads(message.value() or b"null")
+                value = self.value_of(message.value())
                 found[place].append(Record(*place, message.offset() or 0, text, value))
         self._reader.unassign()
         return [record for records in found.values() for record in records]

@@ -49,6 +49,7 @@ class ServiceProcess:
         label: str = "",
     ) -> None:
         self.name = name
+        self.module = f"tidegate_{name}"
         self.log_file = log_folder / f"{label or name}.log"
         self.health_port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -90,7 +91,7 @@ class ServiceProcess:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"tidegate_{self.name}"],
+                [sys.executable, "-m", self.module],
                 env={**os.environ, **self._env},
                 stdin=subprocess.DEVNULL,
                 stdout=out,

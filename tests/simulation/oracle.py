@@ -341,7 +341,9 @@ def _contributions(
 ) -> Iterator[tuple[Coordinates, tuple[str, str, Identity], tuple[str, str]]]:
     """(coordinates, (job, key, event), (asset, key of the event)) of every entry of a record."""
     batch = json.loads(record.value)
-    for entry in batch.get("entries", ()):  # others are control records: no job changes here, so they move no round
+    for entry in batch.get(
+        "entries", ()
+    ):  # others are control records: no job changes here, so they move no round
         offset, ordinal, job, event, key, asset = entry[:6]
         event_key, event_id, source = batch["events"][event][:3]
         name = batch["jobs"][job]

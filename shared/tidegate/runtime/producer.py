@@ -11,6 +11,7 @@ from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.topics import AUDIT
 from tidegate.runtime import metrics
+from tidegate.runtime.patience import reconnecting_slowly
 from tidegate.runtime.sending import LIMITS, send_acknowledged
 
 
@@ -25,7 +26,7 @@ async def acknowledged_producer(bootstrap: str, client_id: str) -> AsyncIterator
         retry_backoff_ms=20,
         **LIMITS,
     )
-    await producer.start()
+    await reconnecting_slowly(producer).start()
     try:
         yield producer
     finally:

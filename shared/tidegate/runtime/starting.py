@@ -32,9 +32,10 @@ async def start_from_committed(
     committed one. Commit `highs` and `incarnation` on with every position.
     """
     refused = refused or {}
+    # In this order, since another replica may be starting the same partitions: it commits, then notes that it did.
+    started = await started_incarnations(redis, settings, group, partitions)
     committed = await committed_positions(admin, group, partitions)
     bounds = await consumer.bounds(partitions)
-    started = await started_incarnations(redis, settings, group, partitions)
     new = {
         tp: Position(bounds[tp][0])
         for tp in partitions

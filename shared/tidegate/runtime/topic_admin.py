@@ -11,6 +11,7 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from tidegate.contracts.definitions import Installation
 from tidegate.contracts.topics import MIB, Topic, declared_topics
 from tidegate.core.errors import TidegateError
+from tidegate.runtime.patience import reconnecting_slowly
 
 
 class TopicMismatchError(TidegateError, RuntimeError):
@@ -35,7 +36,7 @@ async def admin_client(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
     admin = AIOKafkaAdminClient(
         bootstrap_servers=bootstrap, client_id="tidegate-admin", request_timeout_ms=15_000
     )
-    await admin.start()
+    await reconnecting_slowly(admin).start()
     try:
         yield admin
     finally:

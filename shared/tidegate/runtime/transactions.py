@@ -13,6 +13,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from tidegate.contracts.outgoing import Outgoing
+from tidegate.runtime.crash_points import crash_point
+from tidegate.runtime.patience import reconnecting_slowly
 from tidegate.runtime.sending import LIMITS, send_acknowledged
 
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -45,7 +47,7 @@ class PartitionTransactions:
     async def start(self) -> None:
         """Initialise every id: from here on no predecessor can commit."""
         for producer in self._producers:
-            await producer.start()
+            await reconnecting_slowly(producer).start()
 
     async def stop(self) -> None:
         """Close every producer at once; one that was fenced would go on trying."""
@@ -79,6 +81,7 @@ class PartitionTransactions:
             with contextlib.suppress(Exception):  # so that readers need not wait for the next start to end it
                 await asyncio.wait_for(producer.abort_transaction(), 2)
             raise
+        crash_point("transaction.produced")
         await producer.commit_transaction()
         self._failed = False
         return acknowledged

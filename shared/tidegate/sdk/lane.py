@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRa
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.runs import RunCommand
 from tidegate.contracts.topics import RUN_EVENTS
+from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.positions import Position
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate.sdk.events import outgoing_event
@@ -196,7 +197,9 @@ class Lane:
             )  # fmt: skip
             return skipped
         await self._shared.reports.running(command)
+        crash_point("worker.started")
         outcome = await execute(command, function)
+        crash_point("worker.ran")
         log.info("run %s of %s %s", command.run_id, labelled(command), outcome.state)
         return _Finished(record.offset, record.timestamp, command, outcome)
 
@@ -219,6 +222,7 @@ class Lane:
             records = [record for each in batch for record in await self._records(each)]
             async with asyncio.timeout(_COMMIT_DEADLINE_S):
                 await self._transactions.commit(records, {self._tp: position.to_kafka()}, self._shared.group)
+            crash_point("worker.committed")
             del self._finished[: len(batch)]
             self.has_committed, self._fresh_at = True, monotonic()
             self._room.set()

@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaConnectionError
 from tidegate.contracts.outgoing import HEADROOM
 from tidegate.contracts.topics import ASSET_EVENTS, MAX_EVENT_BYTES
 from tidegate.definitions.asset import AssetAlias
+from tidegate.runtime.patience import reconnecting_slowly
 from tidegate.sdk.errors import KafkaUnreachableError, ProducerStateError, TopicMissingError
 from tidegate.sdk.events import AnyAsset, alias_names, asset_name, encode_event, event_id, outgoing_event
 
@@ -79,7 +80,7 @@ class AssetEventProducer:
             max_batch_size=MAX_EVENT_BYTES + HEADROOM,
         )
         try:
-            await producer.start()
+            await reconnecting_slowly(producer).start()
             # Listed, since asking some brokers for a topic by name creates it with their own settings.
             if self._topic not in (await producer.client.fetch_all_metadata()).topics():
                 raise TopicMissingError(

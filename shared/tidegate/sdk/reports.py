@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.runs import RunCommand, RunEvent, RunState
 from tidegate.contracts.topics import RUN_EVENTS
+from tidegate.runtime.patience import reconnecting_slowly
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class Reports:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._producer.start()
+            await reconnecting_slowly(self._producer).start()
         except BaseException:
             await self._producer.stop()
             raise

@@ -1,0 +1,67 @@
+"""`python -m tests.chaos`: one chaos run by seed; exits 1 when anything was lost, doubled or not explained."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.driver import run
+from tests.chaos.fleet import EVERYBODY
+from tests.chaos.jobs import FACTS
+from tests.chaos.launch import SABOTAGES
+from tests.chaos.plan import EVERY, KILLS, plan
+
+
+def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(filter(None, text.split(",")))
+    if unknown := set(names) - set(known):
+        raise argparse.ArgumentTypeError(f"{sorted(unknown)} are not known: use {','.join(known)}")
+    return names
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, required=True, help="gives the events and the faults")
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument(
+        "--faults",
+        type=lambda text: _names(text, (*KILLS, *EVERY)),
+        default=(),
+        help=f"only these, of {','.join((*KILLS, *EVERY))}",
+    )
+    parser.add_argument(
+        "--jobs", type=lambda text: _names(text, tuple(FACTS)), default=tuple(FACTS), help="only these jobs"
+    )
+    parser.add_argument(
+        "--victims",
+        type=lambda text: _names(text, EVERYBODY),
+        default=EVERYBODY,
+        help="only these services die",
+    )
+    parser.add_argument("--replicas", type=int, default=2, help="processes of every service")
+    parser.add_argument(
+        "--sabotage", choices=tuple(SABOTAGES), help="break the product: must end with exit code 1"
+    )
+    parser.add_argument("--folder", type=Path, help="keep data and logs of all processes there")
+    given = parser.parse_args()
+    if given.folder is not None and given.folder.exists() and any(given.folder.iterdir()):
+        parser.error(f"--folder {given.folder} holds something already: a run starts from nothing")
+    planned = plan(given.seed, given.events, given.kills, given.faults, jobs=given.jobs)
+    with tempfile.TemporaryDirectory(prefix="tidegate-chaos-") as made:
+        folder = given.folder or Path(made)
+        report = run(
+            planned,
+            folder,
+            jobs=given.jobs,
+            replicas=given.replicas,
+            sabotage=given.sabotage,
+            victims=given.victims,
+            log=lambda line: print(line, flush=True),
+        )
+    print("\n".join(report.lines()), flush=True)
+    sys.exit(0 if report.is_right else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""One chaos run: servers, services, a plan, its faults, and the verdict."""
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.faults import Faults
+from tests.chaos.feed import Feed
+from tests.chaos.fleet import EVERYBODY, Fleet
+from tests.chaos.jobs import FACTS, commands_topic, definitions
+from tests.chaos.oracle import Logs, Raw, Verdict, check
+from tests.chaos.plan import Plan
+from tests.chaos.redis_pair import RedisPair
+from tests.chaos.watch import StallWatch
+from tests.servers.backends import Backend
+from tests.servers.kafka import Kafka
+from tidegate.contracts.definitions import Installation
+from tidegate.definitions import Definitions
+from tidegate.runtime.applying import apply_definitions
+from tidegate.runtime.installing import install
+
+SHARDS: Final = 16
+SESSION_TIMEOUT_MS: Final = 3_000
+_MOST_PER_S, _LEAST_PER_S = 2_000.0, 30.0
+_SETTLE_S: Final = 240.0
+_SHOWN: Final = 20
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run gave."""
+
+    seed: int
+    events: int
+    kills: Counter[str]
+    idle_kills: int
+    points: Counter[str]
+    faults: Counter[str]
+    rollbacks: int
+    verdict: Verdict
+    longest_stall_s: float
+    stalled: str
+    took_s: float
+    """From the first event until nothing was left to do."""
+    left: dict[str, int] = field(default_factory=dict)
+    """What was still waiting when the driver gave up."""
+
+    @property
+    def is_right(self) -> bool:
+        return not (self.verdict.lost or self.verdict.doubled or self.verdict.unexplained)
+
+    def lines(self) -> list[str]:
+        """For people; the last one is for programs."""
+        verdict = self.verdict
+
+        def counts(some: Counter[str]) -> str:
+            return ", ".join(f"{name} {count}" for name, count in sorted(some.items())) or "none"
+
+        found = [
+            f"{self.events} events and {verdict.commands} run commands of {verdict.rounds} keys in {self.took_s:.0f} s",
+            f"kills with work at hand: {counts(self.kills)}; without: {self.idle_kills}",
+            f"deaths at crash points: {counts(self.points)}",
+            f"faults: {counts(self.faults)}; failovers that lost writes of the rollup: {self.rollbacks}",
+            f"audit entries: {counts(verdict.audited)}",
+            f"longest stall beyond faults: {self.longest_stall_s:.1f} s ({self.stalled or 'nobody'})",
+        ]
+        found += [f"PROBLEM {each}" for each in verdict.problems[:_SHOWN]]
+        if len(verdict.problems) > _SHOWN:
+            found.append(f"... and {len(verdict.problems) - _SHOWN} more problems")
+        found.append(
+            f"seed={self.seed} events={self.events} kills={self.kills.total()} commands={verdict.commands}"
+            f" lost={verdict.lost} doubled={verdict.doubled} unexplained={verdict.unexplained}"
+            f" longest_stall_s={self.longest_stall_s:.1f}"
+        )
+        return found
+
+
+def run(
+    plan: Plan,
+    folder: Path,
+    *,
+    jobs: Sequence[str] = tuple(FACTS),
+    replicas: int = 2,
+    sabotage: str | None = None,
+    victims: Sequence[str] = EVERYBODY,
+    log: Callable[[str], None] = print,
+) -> Report:
+    """Run a plan from empty servers to the verdict; logs of servers and processes stay in `folder`."""
+    namespace = f"c-{uuid.uuid4().hex[:8]}"
+    with ExitStack() as stack:
+        redis = stack.enter_context(RedisPair(folder, namespace))
+        kafka = Kafka(folder / "kafka")
+        kafka.start_deadline_s = 180.0  # a dozen processes want to start beside it
+        stack.enter_context(kafka)
+        asyncio.run(_prepare(kafka.bootstrap, plan.partitions, jobs))
+        servers = Backend("chaos", kafka.bootstrap, redis.url)
+        fleet = Fleet(servers, namespace, jobs, folder / "services", replicas, SESSION_TIMEOUT_MS, sabotage)
+        stack.callback(fleet.stop)
+        fleet.start()
+        watch = StallWatch(kafka.bootstrap, namespace, fleet.reads)
+        stack.callback(watch.stop)
+        feed = Feed(kafka.bootstrap, plan.records, _LEAST_PER_S * 4)
+        faults = Faults(fleet, kafka, redis, feed, watch, SESSION_TIMEOUT_MS, victims, log)
+        feed.start()
+        watch.start()
+        began = time.monotonic()
+        for number, fault in enumerate(plan.faults, start=1):
+            feed.allowed = len(plan.records) * number // (len(plan.faults) + 1)
+            faults.strike(fault)
+            # As fast as leaves something for the faults that are still to come.
+            per_fault_s = (time.monotonic() - began) / number
+            still = 1.2 * per_fault_s * (len(plan.faults) - number) + 1
+            feed.rate = min(_MOST_PER_S, max(_LEAST_PER_S, feed.left / still))
+        log(
+            f"faults are over after {time.monotonic() - began:.0f} s, {feed.left} records are left to publish"
+        )
+        feed.hurry(_MOST_PER_S)
+        fleet.start()
+        left = fleet.settle(_SETTLE_S)
+        took_s = time.monotonic() - began
+        watch.stop()
+        verdict = check(_logs(fleet, jobs, faults.poison), jobs)
+        if left:
+            verdict.unexpected(f"records still wait after {_SETTLE_S:g} s: {left}")
+        return Report(
+            seed=plan.seed,
+            events=len(plan.records),
+            kills=faults.kills,
+            idle_kills=faults.idle_kills,
+            points=faults.points,
+            faults=faults.struck,
+            rollbacks=faults.rollbacks,
+            verdict=verdict,
+            longest_stall_s=watch.longest_s,
+            stalled=watch.of,
+            took_s=took_s,
+            left=left,
+        )
+
+
+async def _prepare(bootstrap: str, partitions: int, jobs: Sequence[str]) -> None:
+    await install(bootstrap, Installation(partitions=partitions, shards=SHARDS), 1)
+    await apply_definitions(bootstrap, Definitions(tuple(definitions(tuple(jobs)))), ())
+
+
+def _logs(fleet: Fleet, jobs: Sequence[str], poison: Sequence[str]) -> Logs:
+    def read(*topics: str) -> list[Raw]:
+        return [
+            Raw(
+                each.topic,
+                each.partition,
+                each.offset,
+                None if each.key is None else each.key.encode(),
+                each.value,
+            )
+            for each in fleet.outside.read(*topics)
+        ]
+
+    return Logs(
+        events=read("asset-events"),
+        commands=read(*map(commands_topic, jobs)),
+        audit=read("audit-log"),
+        rejected=read("asset-events.rejected"),
+        poison=poison,
+    )
