@@ -104,9 +104,15 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
                 time=clock,
             )
         for module in (consumer, starting, tidegate_dispatcher.runs_log):
-            put(module, AIOKafkaConsumer=new_consumer, patient=lambda each: each, monotonic=clock)
+            put(
+                module,
+                AIOKafkaConsumer=new_consumer,
+                patient=lambda each: each,
+                reconnecting_slowly=lambda each: each,
+                monotonic=clock,
+            )
         for module in (producer, transactions):
-            put(module, AIOKafkaProducer=new_producer)
+            put(module, AIOKafkaProducer=new_producer, reconnecting_slowly=lambda each: each)
         put(tidegate_rollup.owner, monotonic=clock, time=clock)
         put(state, monotonic=clock)
         for name in vars(metrics):
