@@ -190,7 +190,7 @@ def _(_: Callable[[], Loop]) -> Iterator[None]:
         yield
 
 
-@breaks("R3", seed=13, targets=("rollup",), faults=("kill", "lose", "roll_back", "save"))
+@breaks("R3", seed=1364, targets=("rollup",), faults=("kill", "lose", "roll_back", "save"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The group's offset moves before what fired is sent."""
     send, commit = PartitionOwner._send, PartitionOwner.commit
@@ -220,7 +220,7 @@ def _(loop: Callable[[], Loop]) -> Iterator[None]:
         yield
 
 
-@breaks("R7", seed=43)
+@breaks("R7", seed=155)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Run ids are numbers, another one each time that a request is written."""
     numbers = count()
@@ -230,7 +230,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 # dispatcher
 
 
-@breaks("T2", seed=50, targets=("dispatcher",), faults=("depose", "spawn"))
+@breaks("T2", seed=149, targets=("dispatcher",), faults=("depose", "spawn"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Transactional ids belong to the process instead of the partition, so that nobody is fenced."""
     begin, numbers = PartitionTransactions.__init__, count()
