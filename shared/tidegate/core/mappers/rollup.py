@@ -79,17 +79,30 @@ class RollupMapper(PartitionMapper):
         Raises NotAMemberError for a key that no downstream key waits for.
         """
         found = self._membership.places(key)
+        if len(found) == 1:  # mostly, and then there is no limit to look at
+            ((downstream, member, size),) = found
+            return (Placement(downstream, member, size, self._needed(size)),)
         self.capped(tuple(place.key for place in found))
         return tuple(Placement(*place, self._needed(place.size)) for place in found)
 
     def _needed(self, size: int) -> int:
-        """What the wait policy asks for, from 1 to size + 1, also where a policy of the user's says more or less."""
+        """What the wait policy asks for, at least 1, also where a policy of the user's says less."""
+        if (known := self._thresholds.get(size)) is None:
+            known = self._thresholds[size] = self._ask_needed(size)
+        return known
+
+    @cached_property
+    def _thresholds(self) -> dict[int, int]:
+        """What the wait policy asked for before, by the size of the window."""
+        return {}
+
+    def _ask_needed(self, size: int) -> int:
         needed = self.wait_policy.needed(size)
         if isinstance(needed, bool) or not isinstance(needed, int):
             raise DefinitionTypeError(
                 f"{type(self.wait_policy).__name__}.needed({size}) must be a whole number, not {needed!r:.200}"
             )
-        return min(max(1, needed), size + 1)
+        return max(1, needed)
 
     def to_upstream(self, downstream_key: str) -> tuple[str, ...]:
         """The key of every member of a downstream key, in order; raises InvalidPartitionKeyError.
