@@ -4,8 +4,13 @@ import os
 from collections import Counter
 
 import pytest
+from hypothesis import settings
 
 from tests.servers.backends import BACKENDS, unavailable
+
+# How long an example takes says nothing on a busy machine.
+settings.register_profile("tidegate", deadline=None)
+settings.load_profile("tidegate")
 
 
 def _missing() -> dict[str, str]:
