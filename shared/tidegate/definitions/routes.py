@@ -3,7 +3,7 @@
 The mapper service and simulations follow the same routes, so that both mean the same by a definition.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -15,6 +15,7 @@ from tidegate.core.errors import FanOutExceededError, InvalidPartitionKeyError, 
 from tidegate.core.instants import from_us, to_us
 from tidegate.core.keys import validate_key
 from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement, RollupMapper
+from tidegate.core.policies import Deadline
 from tidegate.core.rounds import RerunPolicy
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions.job import Job
@@ -131,6 +132,20 @@ class Route:
             producer=producer,
         )
         return None if reason is None else Note(AuditKind.CROSS_TEAM, reason)
+
+    @property
+    def where(self) -> str:
+        """The job and the asset, for warnings."""
+        return f"job {self.job.id!r}, asset {label(self.leaf)!r}"
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """How long a round waits for this asset."""
+        return self.mapper.wait_policy.deadline if isinstance(self.mapper, RollupMapper) else None
+
+    def warnings(self) -> Iterator[str]:
+        """What a person should know of the asset's mapper when the job is defined, though it works."""
+        return (f"{self.where}: {warning}" for warning in self.mapper.warnings())
 
     def members(self, downstream_key: str) -> tuple[str, ...]:
         """The members of a round by name: the keys that a rollup waits for, else the asset itself.

@@ -165,7 +165,7 @@ def _check_effects(job: Job) -> None:
             " out"
         )
     for route in JobRoutes(job).routes:
-        if isinstance(route.mapper, RollupMapper) and route.mapper.wait_policy.deadline is not None:
+        if route.deadline is not None:
             raise DefinitionError(
                 f"the deadline of {label(route.leaf)!r} in the schedule of job {job.id!r} has no effect yet: leave it"
                 " out"
@@ -213,9 +213,8 @@ def _warnings(
         )
     routes = JobRoutes(job).routes
     for route in routes:
-        named = f"job {job.id!r}, asset {label(route.leaf)!r}"
-        yield from (f"{named}: {warning}" for warning in route.mapper.warnings())
-        leaf = route.leaf
+        yield from route.warnings()
+        leaf, named = route.leaf, route.where
         if isinstance(leaf, AssetNameRef | AssetUriRef) and not any(leaf.same_asset(one) for one in assets):
             yield f"{named}: no definition names an asset of this {_MEANS[type(leaf)]} yet, only this reference does"
         if isinstance(leaf, AssetAlias) and not any(leaf in each.outlets for each in jobs):
