@@ -19,7 +19,7 @@ from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.rejected import DeadLetter, base64_text
 from tidegate.contracts.topics import ACCEPTED, ASSET_EVENTS, MAX_EVENT_BYTES, REJECTED
-from tidegate.core.audit import AuditKind
+from tidegate.core.audit import AuditKind, kind_of_refusal
 from tidegate.core.errors import DefinitionError, InvalidEventError
 from tidegate.core.instants import to_us
 from tidegate.definitions import Asset
@@ -32,8 +32,6 @@ _HEAD_BYTES: Final = 1024
 _MAX_HEADER_BYTES: Final = 64 * 1024
 _MAX_KEY_BYTES: Final = 64 * 1024
 """With the value (256 KiB, a third more in base64) a dead letter stays below 1 MiB."""
-_KIND_OF_CODE: Final = {"alias-without-asset": AuditKind.ALIAS_WITHOUT_ASSET}
-"""Refusals that are audited by a name of their own (B058)."""
 
 
 class KnownAssets:
@@ -237,7 +235,7 @@ def _fitting(headers: Headers) -> Headers:
 
 def _refusal(refused: Refused) -> AuditEntry:
     letter = refused.letter
-    kind = _KIND_OF_CODE.get(letter.code, AuditKind.EVENT_REFUSED)
+    kind = kind_of_refusal(letter.code)
     return AuditEntry(
         id=audit_id(kind, refused.position),
         kind=kind,

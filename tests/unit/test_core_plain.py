@@ -145,6 +145,7 @@ def test_everything_that_data_can_name_can_be_told_apart_by_its_name() -> None:
         "Leaf",
         "Timetable",
         "BuiltInTimetable",
+        "UntimedTimetable",
     ],
 )
 def test_a_base_class_cannot_be_named_in_data(name: str) -> None:

@@ -49,3 +49,8 @@ class AuditKind(StrEnum):
     # anywhere
     UNREADABLE_RECORD = "unreadable-record"
     LOG_GAP = "log-gap"
+
+
+def kind_of_refusal(code: str) -> AuditKind:
+    """How an event that is refused with a code is audited; a few codes have a kind of their own (B058)."""
+    return AuditKind.ALIAS_WITHOUT_ASSET if code == AuditKind.ALIAS_WITHOUT_ASSET else AuditKind.EVENT_REFUSED

@@ -6,10 +6,13 @@ The rollup's script does the same in Redis; a property test holds one against th
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.core.audit import AuditKind
 from tidegate.core.errors import DefinitionError
+
+HORIZON_MS: Final = 7 * 86_400_000
+"""How long events and fired rounds are remembered unless a setting says otherwise (rule D5)."""
 
 
 class Event(NamedTuple):
@@ -79,7 +82,7 @@ class Rules:
     """Sets of asset indexes, each of which lets the round fire."""
     rollups: frozenset[int] = frozenset()
     """Assets that wait in a rollup. With any, the round is windowed: every asset is a member of it (D23)."""
-    horizon_ms: int = 7 * 86_400_000
+    horizon_ms: int = HORIZON_MS
     rerun_policy: RerunPolicy | None = None
     """None for the default of the key."""
 

@@ -3,7 +3,7 @@
 The mapper service and simulations follow the same routes, so that both mean the same by a definition.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -17,7 +17,7 @@ from tidegate.core.instants import from_us, to_ms, to_us
 from tidegate.core.keys import validate_key
 from tidegate.core.mappers import IdentityMapper, PartitionMapper, Placement, RollupMapper
 from tidegate.core.mappers.temporal import TemporalMapper
-from tidegate.core.policies.deadline import Deadline
+from tidegate.core.policies import Deadline
 from tidegate.core.rounds import RerunPolicy
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.definitions.job import Job
@@ -137,6 +137,25 @@ class Route:
         )
         return None if reason is None else Note(AuditKind.CROSS_TEAM, reason)
 
+    @property
+    def where(self) -> str:
+        """The job and the asset, for warnings."""
+        return f"job {self.job.id!r}, asset {label(self.leaf)!r}"
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """How long a round waits for this asset (rule R4)."""
+        return self.mapper.wait_policy.deadline if isinstance(self.mapper, RollupMapper) else None
+
+    def warnings(self) -> Iterator[str]:
+        """What a person should know of the asset's mapper when the job is defined, though it works."""
+        yield from (f"{self.where}: {warning}" for warning in self.mapper.warnings())
+        if self._waits_from_end and self._namer is None:
+            yield (
+                f"{self.where}: the deadline counts from the end of the window, but its keys name no period: it counts"
+                " from the first member"
+            )
+
     def members(self, downstream_key: str) -> tuple[str, ...]:
         """The members of a round by name: the keys that a rollup waits for, else the asset itself.
 
@@ -173,11 +192,6 @@ class Route:
         return None if namer is None else to_ms(namer.period.next(from_us(date), namer.zone))
 
     @property
-    def has_no_window_end(self) -> bool:
-        """Whether a deadline should count from the end of a window whose keys name no period."""
-        return self._waits_from_end and self._namer is None
-
-    @property
     def _waits_from_end(self) -> bool:
         return self.deadline is not None and self.deadline.since == "window_end"
 
@@ -186,11 +200,6 @@ class Route:
         """What names the periods that windows are, None where windows are none."""
         namer = self.mapper.period_mapper if isinstance(self.mapper, RollupMapper) else None
         return namer if isinstance(namer, TemporalMapper) else None
-
-    @property
-    def deadline(self) -> Deadline | None:
-        """How long a round waits for this asset (rule R4)."""
-        return self.mapper.wait_policy.deadline if isinstance(self.mapper, RollupMapper) else None
 
     def _carried(self, date: int | None) -> tuple[int | None, str]:
         """The date carried along, or why the mapper's own code failed."""

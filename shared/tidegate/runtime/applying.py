@@ -202,14 +202,8 @@ def _warnings(
         )
     routes = JobRoutes(job).routes
     for route in routes:
-        named = f"job {job.id!r}, asset {label(route.leaf)!r}"
-        yield from (f"{named}: {warning}" for warning in route.mapper.warnings())
-        if route.has_no_window_end:
-            yield (
-                f"{named}: the deadline counts from the end of the window, but its keys name no period: it counts from"
-                " the first member"
-            )
-        leaf = route.leaf
+        yield from route.warnings()
+        leaf, named = route.leaf, route.where
         if isinstance(leaf, AssetNameRef | AssetUriRef) and not any(leaf.same_asset(one) for one in assets):
             yield f"{named}: no definition names an asset of this {_MEANS[type(leaf)]} yet, only this reference does"
         if isinstance(leaf, AssetAlias) and not any(leaf in each.outlets for each in jobs):

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from tidegate.core.rounds import HORIZON_MS
+
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
@@ -32,7 +34,7 @@ class Settings(BaseSettings):
         200, description="longest wait of an idle poll"
     )
     dedupe_horizon_s: Annotated[int, Field(ge=60)] = Field(
-        7 * 86_400, description="how long event ids and fired rounds are remembered (rule D5)"
+        HORIZON_MS // 1000, description="how long event ids and fired rounds are remembered (rule D5)"
     )
     session_timeout_ms: Annotated[int, Field(ge=1_000)] = Field(
         10_000, description="after this silence the broker gives a process's partitions to another"

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Final
 
-from tidegate.core.audit import AuditKind
+from tidegate.core.audit import AuditKind, kind_of_refusal
 from tidegate.core.instants import to_ms
+from tidegate.core.rounds import HORIZON_MS
 from tidegate.core.timetables import DagRunInfo, TimeRestriction, next_run
 from tidegate.core.timetables.switching import run_when_switched_on
 from tidegate.definitions.asset import Asset, AssetAlias
@@ -19,8 +20,6 @@ from tidegate.simulate.job import SimulatedJob
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE: Final = "/simulate"
-HORIZON_MS: Final = 7 * 86_400_000
-"""How long an event is remembered, so that its repeats are recognised (rule D5)."""
 
 
 class Simulation:
@@ -126,15 +125,10 @@ class Simulation:
 
     def refuse(self, code: str, reason: str, fields: Mapping[str, Any]) -> None:
         """An event that is refused at ingest, as it was written."""
-        kind = (
-            AuditKind.ALIAS_WITHOUT_ASSET
-            if code == AuditKind.ALIAS_WITHOUT_ASSET
-            else AuditKind.EVENT_REFUSED
-        )
         text = {name: value for name, value in fields.items() if isinstance(value, str)}
         self._note(
             Audit(
-                kind,
+                kind_of_refusal(code),
                 reason,
                 asset=text.get("asset") or text.get("asset_uri"),
                 partition_key=text.get("partition_key"),

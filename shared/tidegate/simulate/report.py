@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.core.mappers import RollupMapper
 from tidegate.definitions.job import Job
 from tidegate.definitions.known import outlets_of
 from tidegate.definitions.progress import WindowCount
-from tidegate.definitions.routes import JobRoutes, label
+from tidegate.definitions.routes import JobRoutes
 from tidegate.simulate.event import AssetEvent, Audit, Happened, PendingRound, Run
 from tidegate.simulate.model import Simulation
 
@@ -35,11 +34,9 @@ def end_lines(simulation: Simulation) -> Iterator[Line]:
 def warnings_of(job: Job, *, run_outlets: bool = True) -> Iterator[str]:
     """What a person should know of a job when it is defined, though it works."""
     for route in JobRoutes(job).routes:
-        where = f"job {job.id!r}, asset {label(route.leaf)!r}"
-        for warning in route.mapper.warnings():
-            yield f"{where}: {warning}"
-        if isinstance(route.mapper, RollupMapper) and route.mapper.wait_policy.deadline is not None:
-            yield f"{where}: its deadline is not simulated, so that its windows wait until they are complete"
+        yield from route.warnings()
+        if route.deadline is not None:
+            yield f"{route.where}: its deadline is not simulated, so that its windows wait until they are complete"
     if run_outlets and outlets_of(job) and job.schedule is not None and job.schedule.partitioned_at_runtime:
         yield (
             f"job {job.id!r} decides its partition keys when it runs: its outlets are not updated; give their events"

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from tidegate.core.conditions import AssetAll, Condition
 from tidegate.core.plain import expect
-from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
+from tidegate.core.timetables.base import UntimedTimetable
 
 
 @dataclass(frozen=True)
-class AssetTriggeredTimetable(BuiltInTimetable):
+class AssetTriggeredTimetable(UntimedTimetable):
     """Run when `assets` is satisfied by events since the last run; a list of assets means all of them."""
 
     assets: Condition
@@ -32,11 +32,6 @@ class AssetTriggeredTimetable(BuiltInTimetable):
     @property
     def asset_condition(self) -> Condition:
         return self.assets
-
-    def next_dagrun_info_v2(
-        self, *, last_dagrun_info: DagRunInfo | None, restriction: TimeRestriction
-    ) -> DagRunInfo | None:
-        return None  # events start runs, the clock does not
 
 
 def as_condition(assets: Condition | Iterable[Condition], field: str) -> Condition:

@@ -168,6 +168,15 @@ class BuiltInTimetable(Timetable, Protocol):
         """The run after the last one, None before the first; None where there is no more."""
 
 
+class UntimedTimetable(BuiltInTimetable, Protocol):
+    """A timetable by which the clock starts no run: assets or people do."""
+
+    def next_dagrun_info_v2(
+        self, *, last_dagrun_info: DagRunInfo | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        return None
+
+
 def next_run(
     timetable: Timetable, last: DagRunInfo | None, restriction: TimeRestriction
 ) -> DagRunInfo | None:

@@ -1,6 +1,6 @@
 """The timetable of intervals between the ticks of a cron expression."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
@@ -15,7 +15,7 @@ class CronDataIntervalTimetable(BuiltInTimetable):
     """A run about every stretch from one tick to the next, at its end."""
 
     cron: str
-    timezone: str = field(default="UTC", kw_only=False)
+    timezone: str = "UTC"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timezone", zone_name(self.timezone))

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
+from tidegate.core.timetables.base import UntimedTimetable
 
 
 @dataclass(frozen=True)
-class NullTimetable(BuiltInTimetable):
+class NullTimetable(UntimedTimetable):
     """Never; runs are started by people."""
 
     description = "Never, external triggers only"
@@ -16,8 +16,3 @@ class NullTimetable(BuiltInTimetable):
     @property
     def summary(self) -> str:
         return "None"
-
-    def next_dagrun_info_v2(
-        self, *, last_dagrun_info: DagRunInfo | None, restriction: TimeRestriction
-    ) -> DagRunInfo | None:
-        return None

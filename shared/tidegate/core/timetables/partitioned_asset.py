@@ -13,13 +13,13 @@ from tidegate.core.mappers.identity import IdentityMapper
 from tidegate.core.plain import check_fields, expect, from_plain, plain
 from tidegate.core.rounds import RerunPolicy, rerun_policy_named
 from tidegate.core.timetables.asset_triggered import as_condition
-from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
+from tidegate.core.timetables.base import UntimedTimetable
 
 MAX_ASSETS = 1_000
 
 
 @dataclass(frozen=True)
-class PartitionedAssetTimetable(BuiltInTimetable):
+class PartitionedAssetTimetable(UntimedTimetable):
     """Run once per downstream partition key, when `assets` is satisfied for that key.
 
     `partition_mapper_config` gives single assets a mapper of their own; every other asset uses
@@ -71,11 +71,6 @@ class PartitionedAssetTimetable(BuiltInTimetable):
     @property
     def asset_condition(self) -> Condition:
         return self.assets
-
-    def next_dagrun_info_v2(
-        self, *, last_dagrun_info: DagRunInfo | None, restriction: TimeRestriction
-    ) -> DagRunInfo | None:
-        return None  # contributions start runs, the clock does not
 
     @cached_property
     def assets_in_order(self) -> tuple[Condition, ...]:

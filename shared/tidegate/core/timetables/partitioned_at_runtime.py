@@ -2,19 +2,14 @@
 
 from dataclasses import dataclass
 
-from tidegate.core.timetables.base import BuiltInTimetable, DagRunInfo, TimeRestriction
+from tidegate.core.timetables.base import UntimedTimetable
 
 
 @dataclass(frozen=True)
-class PartitionedAtRuntime(BuiltInTimetable):
+class PartitionedAtRuntime(UntimedTimetable):
     """Never by itself; a run adds its keys with `outlet_events[...].add_partitions`."""
 
     description = "Partition keys are determined at runtime"
     periodic = False
     can_be_scheduled = False
     partitioned_at_runtime = True
-
-    def next_dagrun_info_v2(
-        self, *, last_dagrun_info: DagRunInfo | None, restriction: TimeRestriction
-    ) -> DagRunInfo | None:
-        return None
