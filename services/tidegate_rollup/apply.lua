@@ -13,7 +13,8 @@
 -- KEYS[6] open    zset   round -> 0, so that the open rounds of a job are a range by name
 -- KEYS[7] kept    hash   round -> "generation fired-at" and, one a line, its fields and values when it fired: only of
 --                        jobs with rerun policy refire, and only of use to the mark of that generation and time
--- KEYS[8] revisions hash job -> offset of the newest definition that contributions or changes have brought (R6)
+-- KEYS[8] revisions hash job -> "revision routing" of the newest definition that contributions or changes have brought
+--                        (R6): its offset, and the digest of what decides where events count, empty for a deleted job
 -- KEYS[9] due     zset   "<then>/<round>" -> when the round's deadline is, ms since 1970 (R4)
 -- KEYS[10...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
 --                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
@@ -31,12 +32,14 @@
 --   jobs     each the text of a JobRef
 --   parts    each [number of the round, its name, key as JSON, number of the job, fields, entries]: contributions to
 --            one round in the order of the log. A round may have several parts; parts of different rounds are
---            independent, but those of a job stand before or after what changes it. Or [0, job, revision, offset, ordinal,
---            time]: the job changes; or [-1, ...]: a control of one round, as controls.lua unpacks it. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
---            which entries name by their place among the fields; the rest of an entry stands where it is unpacked.
+--            independent, but those of a job stand before or after what changes it. Or [0, job, revision, routing, offset,
+--            ordinal, time]: the job changes; or [-1, ...]: a control of one round, as controls.lua unpacks it. Fields are
+--            opened, count:<asset> and need:<asset> of every asset, and then the members, which entries name by their
+--            place among the fields; the rest of an entry stands where it is unpacked.
 --
--- A job changes with the first record that brings a newer revision of it: its open rounds move to the outbox as they are.
--- What comes of an older revision goes there too. "Older" is judged by `revisions` alone, never by what a caller knows.
+-- A job changes with the first record that brings a newer revision of it. Where its routing is another one, its open rounds
+-- move to the outbox as they are, and so does what comes of an older revision with another routing than the newest one;
+-- else both stay, and runs name the newest revision. "Older" is judged by `revisions` alone, never by what a caller knows.
 --
 -- -> {1, repeats, field, payload, ...} with what was added to the outbox, or
 --    {0, next offset or "", time, field, payload, ...} with the whole outbox: nothing was applied.
@@ -65,7 +68,7 @@ local function read_job(text)
   local ref = cjson.decode(text)
   local rollups, assets, clauses = ref[4], ref[5], ref[6]
   -- keeps: assets of which other keys of one member are kept beside it (D21, D23); alone: that satisfy the condition
-  local job = {id = ref[1], revision = ref[3], text = text, assets = #assets, clauses = clauses}
+  local job = {id = ref[1], revision = ref[3], text = text, assets = #assets, clauses = clauses, routing = ref[9] or ''}
   job.windowed, job.keeps, job.alone, job.has_deadlines = #rollups > 0, {}, {}, #ref[8] > 0
   job.policy = not job.windowed and 'new_round' or type(ref[7]) == 'string' and ref[7] or nil  -- null is no nil
   for asset = 0, job.assets - 1 do
@@ -109,18 +112,31 @@ end
 -- number of the round, `fired_at` by digest of the event, `kept_of` by name of the round.
 local mark_of, fired_at, kept_of, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {}, {1, 0}
 
--- The folded revisions of jobs, as far as they were asked for.
-local revision_of = {}
-local function folded_revision(id)
-  revision_of[id] = revision_of[id] or tonumber(call('HGET', revisions, id) or -1)
-  return revision_of[id]
+-- The newest definitions of jobs that were folded, as far as they were asked for.
+local newest_of = {}
+local function newest(id)
+  if not newest_of[id] then
+    local revision, routing = string.match(call('HGET', revisions, id) or '-1', '^(%-?%d+) ?(.*)$')
+    newest_of[id] = {revision = tonumber(revision), routing = routing}
+  end
+  return newest_of[id]
+end
+
+-- Whether events count by the newest definition of their job where they count by one with this routing.
+local function is_routed_alike(routing, folded)
+  return routing ~= '' and routing == folded.routing
+end
+
+-- The text of a JobRef with another revision; the id and the incarnation come before it.
+local function by_revision(text, revision)
+  return (string.gsub(text, '^(%["[^"]*","[^"]*",)%d+', '%1' .. string.format('%d', revision)))
 end
 
 -- The part at hand. `values` are those of its fields, kept up to date; `exists` says whether the round is in Redis;
 -- `writes` are the fields and values of events that are not, `changed` the assets whose counts are not, with their
 -- dates; `mark` is that of the round that fired before; `remapped` says that the events waited under an older definition;
--- `deadlines` are the earliest ones that members brought, by what happens then.
-local number, name, key_json, job_number, fields, entries, job, round
+-- `deadlines` are the earliest ones that members brought, by what happens then; `job_text` is what is said of the job.
+local number, name, key_json, job_number, fields, entries, job, job_text, round
 local values, exists, writes, changed, mark, remapped, deadlines
 
 local function read_mark()
@@ -141,7 +157,7 @@ end
 
 local function flush()
   if not exists then
-    call('HSET', round, 'job', job.text, 'opened', values[1])
+    call('HSET', round, 'job', job_text, 'opened', values[1])
     call('ZADD', open, 0, name)
   end
   add_assets_to_writes()
@@ -193,7 +209,7 @@ local function digest_of(event)
 end
 
 local function send(field, event, at, rest)
-  local n, about = #reply, '{"job":' .. job.text .. ',"key":' .. key_json .. ',"at":' .. at
+  local n, about = #reply, '{"job":' .. job_text .. ',"key":' .. key_json .. ',"at":' .. at
   reply[n + 1], reply[n + 2] = field, about .. ',"event":[' .. event .. '],' .. rest
 end
 

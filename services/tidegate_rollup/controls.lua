@@ -1,12 +1,16 @@
 -- What changes rounds without a contribution: definitions (R6), deadlines and people (R4). Follows apply.lua.
 
--- Makes `revision` the newest of a job, where it is; the job's open rounds wait in the outbox then.
-local function change(id, revision, offset, ordinal, at)
-  if revision <= folded_revision(id) then
+-- Makes `revision` the newest of a job, where it is; its open rounds wait in the outbox then, unless they are routed alike.
+local function change(id, revision, routing, offset, ordinal, at)
+  local before = newest(id)
+  if revision <= before.revision then
     return
   end
-  revision_of[id] = revision
-  call('HSET', revisions, id, string.format('%d', revision))
+  newest_of[id] = {revision = revision, routing = routing}
+  call('HSET', revisions, id, string.format('%d %s', revision, routing))
+  if is_routed_alike(routing, before) then
+    return
+  end
   local names = call('ZRANGEBYLEX', open, '[' .. id .. '/', '(' .. id .. '0')  -- "0" comes after "/"
   for n, moved in ipairs(names) do
     if offset >= committed then
@@ -80,7 +84,7 @@ local function control(round_number, round_name, its_key, what, opened, event_id
   job, writes, changed, deadlines, mark = read_job(ref), {}, {}, {}, mark_of[number] or read_mark()
   fields = fields_of_round()
   values, exists = call('HMGET', round, unpack(fields)), true
-  about = about .. ',"job":' .. ref
+  about = about .. ',"job":' .. by_revision(ref, newest(job.id).revision)
   if what == 'withdraw' then
     local withdrawn = withdraw(event_id)
     return say('}' .. (#withdrawn > 0 and '\n' or '') .. table.concat(withdrawn, '\n'))

@@ -1,6 +1,6 @@
 -- The batch itself, part by part, and what is written at its end. Follows controls.lua.
 
--- Contributions of an older revision are mapped again.
+-- Contributions of an older revision that is routed otherwise are mapped again.
 local function map_again(revision)
   local repeats = 0
   for _, entry in ipairs(entries) do
@@ -60,9 +60,17 @@ for _, part in ipairs(batch.parts) do
     number, name, key_json, job_number, fields, entries, remapped = unpack(part)
     job, read = jobs[job_number], read + #entries
     local first = entries[1]
-    change(job.id, job.revision, first[4], first[5], first[6])
-    local revision = revision_of[job.id]
-    repeats = repeats + (job.revision < revision and map_again(revision) or take())
+    change(job.id, job.revision, job.routing, first[4], first[5], first[6])
+    local folded = newest(job.id)
+    job_text = job.text
+    if job.revision == folded.revision then
+      repeats = repeats + take()
+    elseif is_routed_alike(job.routing, folded) then
+      job_text = by_revision(job_text, folded.revision)
+      repeats = repeats + take()
+    else
+      repeats = repeats + map_again(folded.revision)
+    end
   end
 end
 

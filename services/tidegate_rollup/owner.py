@@ -319,18 +319,19 @@ class PartitionOwner:
     async def _append_changes(self) -> None:
         """Put every revision that the view shows on the partitions it is missing from (rule R6)."""
         changes = [
-            (tp.partition, job, revision)
+            (tp.partition, DefinitionChange(job=job, revision=revision, routing=self._routing(job, revision)))
             for tp in self.consumer.started
             for job, revision in self._view.revisions().items()
             if revision > self._revisions[tp.partition].get(job, -1)
         ]
-        records = [
-            Outgoing(CONTRIBUTIONS, number, None, DefinitionChange(job=job, revision=revision).to_bytes())
-            for number, job, revision in changes
-        ]
+        records = [Outgoing(CONTRIBUTIONS, number, None, change.to_bytes()) for number, change in changes]
         await send_all(self._producer, records)
-        for number, job, revision in changes:
-            self._revisions[number][job] = revision
+        for number, change in changes:
+            self._revisions[number][change.job] = change.revision
+
+    def _routing(self, job_id: str, revision: int) -> str:
+        defined = self._view.job_from(job_id, revision)
+        return "" if defined is None else defined.routing
 
     async def _append_deadlines(self) -> None:
         """Put the deadlines that have come on the log; they act when they are read there (rule R4)."""

@@ -86,7 +86,7 @@ class RoundStore:
                 pipeline.hgetall(shard_prefix(self._namespace, shard) + "revisions")
             found = await pipeline.execute()
         return {
-            shard: {job: int(revision) for job, revision in of_shard.items()}
+            shard: {job: int(folded.partition(" ")[0]) for job, folded in of_shard.items()}
             for shard, of_shard in zip(wanted, found, strict=True)
         }
 

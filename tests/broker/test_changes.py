@@ -2,12 +2,22 @@
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
 from tests.broker.conftest import Install, Installed, read_all, send, until_async
 from tests.broker.events import event, give
-from tests.broker.rounds import SHARDS, Run, apply, audit_kinds, running, until_runs, until_waiting
+from tests.broker.rounds import (
+    SHARDS,
+    Run,
+    apply,
+    audit_kinds,
+    requests,
+    running,
+    until_runs,
+    until_waiting,
+)
 from tidegate import (
     Asset,
     DayWindow,
@@ -21,10 +31,12 @@ from tidegate import (
     StartOfHourMapper,
 )
 from tidegate.contracts.audit import AuditEntry
-from tidegate.contracts.contributions import ContributionBatch, read_contributions_record
+from tidegate.contracts.contributions import ContributionBatch, DefinitionChange, read_contributions_record
 from tidegate.contracts.placement import contributions_partition, shard_of
 from tidegate.contracts.topics import AUDIT, CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
+from tidegate.definitions import Definitions
+from tidegate.runtime.applying import apply_definitions
 from tidegate.runtime.redis import connect_redis
 
 A, B = Asset("a"), Asset("b")
@@ -86,6 +98,35 @@ async def test_what_waits_by_the_hour_waits_by_the_day_once_the_job_does(at: Ins
         await give(at, event("third", "a", partition_key="2026-08-19T23:00"))
         await until_runs(at, Run("join", "2026-08-19", (*hours[:2], "third")))
         await until_waiting(at, "join", {"2026-08-20": 1})
+    assert await audit_kinds(at) == set()
+
+
+async def test_a_change_of_nothing_that_places_events_moves_no_round_and_runs_name_it(at: Installed) -> None:
+    key = "2026-08-19T01"
+    async with running(at):
+        await apply(at, job())
+        await give(at, event("e1", "a", partition_key=key))
+        await until_waiting(at, "join", {key: 1})
+        described = replace(job(), description="other words", outlets=(Asset("out"),))
+        changed = (await apply_definitions(at.kafka, Definitions((described,)))).changes
+        changed_at = next(change.revision for change in changed if change.id == "join")
+
+        async def changes() -> int:
+            read = [
+                read_contributions_record(record.value) for record in await read_all(at.kafka, CONTRIBUTIONS)
+            ]
+            return sum(isinstance(each, DefinitionChange) and each.revision == changed_at for each in read)
+
+        async def are_there() -> bool:
+            return await changes() == at.partitions
+
+        await until_async(are_there, "the change on every partition")
+        await give(at, event("e2", "b", partition_key=key))
+        await until_runs(at, Run("join", key, ("e1", "e2")))
+        (request,) = await requests(at)
+        assert request.revision == changed_at
+        read = [read_contributions_record(record.value) for record in await read_all(at.kafka, CONTRIBUTIONS)]
+        assert not any(isinstance(each, ContributionBatch) and each.is_remapped for each in read)
     assert await audit_kinds(at) == set()
 
 

@@ -122,6 +122,11 @@ KEYS = tuple(DATES)
 EVENTS = (("s", "e 1"), ("s e", "1"), ("s", "e2"), ('q"', "é{}"), ("s", "e3"), ("s", "e4"), ("t", "e4"))
 
 
+def plainly(job: JobRef) -> JobRef:
+    """A job whatever its revision and routing."""
+    return job._replace(revision=0, routing="")
+
+
 def rules_of(job: JobRef) -> Rules:
     policy = None if job.rerun_policy is None else RerunPolicy(job.rerun_policy)
     return Rules(job.clauses, frozenset(job.rollups), HORIZON_MS, policy)
@@ -166,7 +171,8 @@ class Shard:
     rounds: Mapping[str, Round] = field(default_factory=dict)
     outbox: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     said: Mapping[tuple[str, tuple[int, int], Event], Said] = field(default_factory=dict)
-    revisions: Mapping[str, int] = field(default_factory=dict)
+    revisions: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """By job the newest revision and its routing."""
     moved: Mapping[str, Round] = field(default_factory=dict)
     """By its place in the outbox every round that waits to be mapped again."""
     opened: Mapping[str, str] = field(default_factory=dict)
@@ -175,11 +181,14 @@ class Shard:
     jobs: Mapping[str, JobRef] = field(default_factory=dict)
     """By open round the job that its contributions are for."""
 
-    def change(self, job: str, revision: int, place: str, at: int, committed: int) -> None:
-        """What waits in rounds of an older revision goes to the outbox, in the order of their names (R6)."""
-        if revision <= self.revisions.get(job, -1):
+    def change(self, job: str, revision: int, routing: str, place: str, at: int, committed: int) -> None:
+        """What waits in rounds that were routed otherwise goes to the outbox, in the order of their names (R6)."""
+        before = self.revisions.get(job, (-1, ""))
+        if revision <= before[0]:
             return
-        self.revisions = {**self.revisions, job: revision}
+        self.revisions = {**self.revisions, job: (revision, routing)}
+        if routing and routing == before[1]:
+            return
         names = [name for name, each in self.rounds.items() if name.startswith(f"{job}/") and each.members]
         if int(place.partition(".")[0]) >= committed:
             for n, name in enumerate(sorted(names, key=str.encode), 1):
@@ -231,7 +240,11 @@ class Shard:
                 is_manual = isinstance(record, OperatorAction)
                 about["kinds"] = kinds.get(what, ["round-fired"] if is_manual else [])
                 arrived = sorted(Counter(asset for asset, _ in firing.members).items())
-                run = (firing.generation, what == "fail", "manual" if is_manual else "deadline", arrived)
+                revision = self.revisions[record.job][0]
+                run = (
+                    *(revision, firing.generation, what == "fail"),
+                    *("manual" if is_manual else "deadline", arrived),
+                )
                 about["run"] = (*run, identities(told)) if what != "drop" else None
             self.rounds = {**self.rounds, name: after}
         if entry.offset >= committed:
@@ -242,8 +255,10 @@ class Shard:
         """Fold one input; False where it repeats what was folded before."""
         if isinstance(entry, Control):
             if isinstance(entry.record, DefinitionChange):
-                revision = entry.record.revision
-                self.change(entry.record.job, revision, f"{entry.offset}.0", entry.at, committed)
+                changed = entry.record
+                self.change(
+                    changed.job, changed.revision, changed.routing, f"{entry.offset}.0", entry.at, committed
+                )
             else:
                 self.control(entry, entry.record, committed)
             self.forget_closed()
@@ -253,11 +268,12 @@ class Shard:
             return False
         self.highs = {**self.highs, entry.source: (each.offset, each.ordinal)}
         position = f"{entry.offset}.{entry.ordinal}"
-        self.change(job.id, job.revision, position, entry.at, committed)
+        self.change(job.id, job.revision, job.routing, position, entry.at, committed)
         self.forget_closed()
-        if job.revision < self.revisions[job.id]:
+        newest, routing = self.revisions[job.id]
+        if job.revision < newest and (job.routing != routing or not routing):
             if entry.offset >= committed:
-                older = {"older": job[:3], "revision": self.revisions[job.id], "event": entry.event.id}
+                older = {"older": job[:3], "revision": newest, "event": entry.event.id}
                 self.outbox = {**self.outbox, f"{position}.2.0": {**older, "key": each.key, "at": entry.at}}
             return True
         event = Event(entry.event.key, entry.event.id, entry.event.source, entry.event.at)
@@ -290,7 +306,7 @@ class Shard:
             arrived = Counter(asset for asset, _ in step.firing.members)
             sent[f"{entry.offset}.{entry.ordinal}"] = {
                 **about,
-                "revision": job.revision,
+                "revision": newest,
                 "generation": step.firing.generation,
                 "events": sorted(
                     (said.asset, member, kept.key or "", kept.source, kept.id, str(said.extra))
@@ -333,6 +349,7 @@ def described(each: Pending) -> dict[str, Any]:
         entries = [entry for entry in entries if entry.kind is not AuditKind.PARTITION_DATE_CONFLICT]
         told = [one for entry in entries for one in (entry.details or {}).get("events", ())]
         run = request and (
+            request.revision,
             request.generation,
             request.failed is not None,
             request.cause,
@@ -484,7 +501,8 @@ class Script(RuleBasedStateMachine):
         self.next_of = {"accepted-events/0": (0, 0), "accepted-events/1": (0, 0)}
         self.revisions = count(10)
         self.current: dict[str, JobRef] = {}
-        self.past: dict[JobRef, int] = {}
+        self.past: dict[JobRef, JobRef] = {}
+        self.routings = count()
         self.saved: dict[int, tuple[Shard, dict[bytes, bytes]]] = {}
 
     def teardown(self) -> None:
@@ -569,24 +587,37 @@ class Script(RuleBasedStateMachine):
     def as_defined(self, job: JobRef, is_old: bool) -> JobRef:
         """The job with its revision: a new one where it says otherwise than before, or one of the past."""
         if is_old and job in self.past:
-            return job._replace(revision=self.past[job])
+            return self.past[job]
         current = self.current.get(job.id)
-        if current is None or current._replace(revision=job.revision) != job:
+        if current is None or plainly(current) != plainly(job):
             self.define(job)
         return self.current[job.id]
 
-    def define(self, job: JobRef) -> None:
-        self.past[job] = next(self.revisions)
-        self.current[job.id] = job._replace(revision=self.past[job])
+    def define(self, job: JobRef, routing: str | None = None) -> None:
+        """A new revision of a job, of another routing unless one is given; records of one job name none."""
+        if routing is None:
+            routing = "" if job.id == NEVER.id else f"r{next(self.routings)}"
+        job = plainly(job)
+        self.current[job.id] = self.past[job] = job._replace(revision=next(self.revisions), routing=routing)
 
-    @rule(job=st.sampled_from(JOBS), what=st.sampled_from(["new", "new", "same", "old"]))
+    @rule(job=st.sampled_from(JOBS), what=st.sampled_from(["new", "alike", "back", "same", "old", "deleted"]))
     def append_change(self, job: JobRef, what: str) -> None:
-        """The owner's view shows a new definition, or it says one again; nobody need have used it yet."""
+        """The owner's view shows a new definition, or it says one again; nobody need have used it yet.
+
+        A definition may be routed like the one before it, or like one that was replaced since.
+        """
+        current = self.current.get(job.id, job)
         if what == "new" or job.id not in self.current:
-            current = self.current.get(job.id, job)
-            self.define(current._replace(revision=job.revision))
-        revision = self.current[job.id].revision - (what == "old")
-        self.write(DefinitionChange(job=job.id, revision=revision))
+            self.define(current)
+        elif what == "alike":
+            self.define(current, current.routing)
+        elif what == "back":
+            self.define(current)
+            self.define(current, current.routing)
+        changed = self.current[job.id]
+        revision = next(self.revisions) if what == "deleted" else changed.revision - (what == "old")
+        routing = "" if what == "deleted" else changed.routing
+        self.write(DefinitionChange(job=job.id, revision=revision, routing=routing))
 
     @rule(data=st.data(), is_stale=st.sampled_from([False, False, False, True]))
     def append_control(self, data: st.DataObject, is_stale: bool = False) -> None:
@@ -746,8 +777,9 @@ class Script(RuleBasedStateMachine):
             assert dict(self.redis.zrange(prefix + "due", 0, -1, withscores=True)) == {
                 f"{then}/{name}": float(at) for name, due in model.due.items() for then, at in due.items()
             }
-            revisions = {job: int(at) for job, at in self.redis.hgetall(prefix + "revisions").items()}
-            assert revisions == model.revisions
+            assert self.redis.hgetall(prefix + "revisions") == {
+                job: f"{revision} {routing}" for job, (revision, routing) in model.revisions.items()
+            }
         stored = [key for shard in range(SHARDS) for key in self.keys_of(shard)]
         assert sorted(stored) == sorted(self.raw.keys("*"))
         known = ("log", f"outbox:{PARTITION}", "marks", "expiry", "seen", "open", "kept", "revisions", "due")
@@ -1139,8 +1171,8 @@ def control(offset: int, kind: str, job: JobRef, key: str, opened: str, **more: 
     return Control(offset, START_MS, record, 0)
 
 
-def change(offset: int, job: JobRef, revision: int) -> Control:
-    return Control(offset, START_MS, DefinitionChange(job=job.id, revision=revision), 0)
+def change(offset: int, job: JobRef, revision: int, routing: str = "") -> Control:
+    return Control(offset, START_MS, DefinitionChange(job=job.id, revision=revision, routing=routing), 0)
 
 
 async def test_a_change_takes_the_rounds_of_its_job_with_their_deadlines_and_of_no_other(
@@ -1171,6 +1203,35 @@ async def test_a_change_within_a_batch_parts_what_comes_before_it_from_what_come
     assert found is not None
     assert [event.id for _, event in found.events] == ["e2.0"]
     assert redis.hget("t:{0}:round:day/i1/a", "count:0") == "1"
+
+
+async def test_a_change_that_is_routed_alike_moves_the_revision_and_no_round(
+    redis: Redis, store: RoundStore
+) -> None:
+    """Contributions of both revisions meet in one round, whose run names the newest, however it is fired."""
+    old = DAY._replace(routing="x")
+    newer = old._replace(revision=9)
+    first, late = (entry(n, old, "k", member, 3, START_MS) for n, member in ((0, 0), (3, 2)))
+    sent = await applied(store, None, first, change(1, old, 9, "x"), entry(2, newer, "k", 1, 3, START_MS))
+    assert sent == []
+    (fired,) = await applied(store, 3, late)
+    assert run_request(fired)[0].revision == 9
+    again = [entry(4, old, "l", 0, 3, START_MS), change(5, old, 10, "x"), control(6, "fire", old, "l", "4.0")]
+    (each,) = await applied(store, 4, *again)
+    request, _ = acted(each, 0)
+    assert request is not None
+    assert request.revision == 10
+    assert redis.hgetall("t:{0}:revisions") == {"day": "10 x"}
+
+
+async def test_a_routing_that_comes_back_takes_what_was_mapped_by_it_before_and_moves_the_rounds_between(
+    redis: Redis, store: RoundStore
+) -> None:
+    old, between = DAY._replace(routing="x"), DAY._replace(revision=8, routing="y")
+    entries = [entry(0, old, "k", 0, 3, START_MS), entry(1, between, "k", 1, 3, START_MS)]
+    sent = await applied(store, None, *entries, change(2, old, 9, "x"), entry(3, old, "k", 2, 3, START_MS))
+    assert [(each.moved_round, each.revision) for each in sent] == [("day/i1/k", 8), ("day/i1/k", 9)]
+    assert redis.hget("t:{0}:round:day/i1/k", "count:0") == "1"
 
 
 async def test_of_two_events_with_one_key_the_one_that_was_mapped_again_gives_way_unless_it_is_newer(

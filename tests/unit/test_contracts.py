@@ -125,6 +125,7 @@ MESSAGES: dict[str, Message] = {
             JobRef(
                 *("whole", "5f0d", 18, (), ("out",), ((0,),), "refire"),
                 deadlines=((3_600_000, "fire", "first_member"),),
+                routing="pY3hX0a_kQ-1",
             ),
         ),
         events=(
@@ -163,7 +164,9 @@ MESSAGES: dict[str, Message] = {
     "deadline_reached.v1.json": DeadlineReached(
         job="daily_temperatures", incarnation="5f0c", key="2010-03-14", opened="77.2", then="fire"
     ),
-    "definition_change.v1.json": DefinitionChange(job="daily_temperatures", revision=18),
+    "definition_change.v1.json": DefinitionChange(
+        job="daily_temperatures", revision=18, routing="pY3hX0a_kQ-1"
+    ),
     "operator_action.v1.json": OperatorAction(
         kind="withdraw",
         id="5d8f6c1e",

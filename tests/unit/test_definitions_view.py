@@ -42,6 +42,41 @@ def assets_at(view: DefinitionsView, offset: int) -> list[str]:
     return [leaf.name for each in view.jobs_at(offset).values() for leaf in each.job.schedule.assets_in_order]  # type: ignore[union-attr]
 
 
+def test_a_routing_is_that_of_the_schedule_the_team_and_the_incarnation_and_of_nothing_else() -> None:
+    """Rule R6: what else a definition says moves no round."""
+
+    def routing(incarnation: str = "a1", **more: Any) -> str:
+        body = plain(Job("copy", **{"schedule": PartitionedAssetTimetable(Asset("a")), **more}))
+        return DefinitionRecord(kind="job", id="copy", incarnation=incarnation, body=body).routing
+
+    alike = [
+        routing(),
+        routing(description="other words"),
+        routing(outlets=[Asset("b")]),
+        routing(run_commands_topic="elsewhere"),
+    ]
+    others = [
+        routing("a2"),
+        routing(team="red"),
+        routing(schedule=PartitionedAssetTimetable(Asset("b"))),
+        routing(schedule=PartitionedAssetTimetable(Asset("a"), rerun_policy="refire")),
+        routing(schedule=[Asset("a")]),
+        routing(schedule=None),
+    ]
+    assert set(alike) == {"jXNzKIZGPz5w"}, "rounds of every installation would be mapped again"
+    assert len({*alike, *others}) == 1 + len(others)
+
+
+def test_a_job_has_the_routing_of_its_record_however_its_fields_are_ordered() -> None:
+    view = DefinitionsView()
+    schedule = {"type": "PartitionedAssetTimetable", "assets": {"type": "Asset", "name": "a"}}
+    for offset, body in enumerate((schedule, dict(reversed(schedule.items())))):
+        view.apply(record(offset, "job:copy", written({"type": "Job", "id": "copy", "schedule": body})))
+    routings = [found.routing for offset in (0, 1) if (found := view.job_at_revision("copy", offset))]
+    assert len(routings) == 2
+    assert len(set(routings)) == 1
+
+
 def test_a_job_is_what_the_last_record_below_the_offset_says() -> None:
     view = DefinitionsView()
     view.apply(job_record(3, "old"))

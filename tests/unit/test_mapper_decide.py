@@ -252,9 +252,9 @@ def test_a_job_without_a_partitioned_schedule_takes_no_part() -> None:
 
 def test_a_job_is_described_by_what_the_rollup_needs_to_know() -> None:
     schedule = PartitionedAssetTimetable(A & B | C, IdentityMapper(), {B: DAY}, RerunPolicy.REFIRE)
-    ways = plan([DefinedJob(Job("j", schedule), "i9", 11), defined("k", A)])
+    ways = plan([DefinedJob(Job("j", schedule), "i9", 11, "abc"), defined("k", A)])
     (way,) = ways.ways(event("b"))
-    assert way.job == ("j", "i9", 11, (1,), ("a", "b", "c"), ((0, 1), (2,)), "refire", ())
+    assert way.job == ("j", "i9", 11, (1,), ("a", "b", "c"), ((0, 1), (2,)), "refire", (), "abc")
     assert way.route.index == 1
     assert [each.job.rerun_policy for each in ways.ways(event("a"))] == ["refire", None]
 

@@ -28,6 +28,9 @@ class JobRef(NamedTuple):
     """`ignore`, `refire` or `new_round`; None for the default of each key (core/rounds.py)."""
     deadlines: tuple[tuple[int, str, str] | None, ...] = ()
     """By asset (milliseconds, then, since) of its wait policy's deadline (rule R4); empty where there is none."""
+    routing: str = ""
+    """A digest of all that decides where events count (contracts/definitions.py): a revision with the routing of the
+    one before moves no round (rule R6). Empty in records of before, which are of another routing than any."""
 
 
 class MemberEvent(NamedTuple):
@@ -101,6 +104,8 @@ class DefinitionChange(Message):
     job: str
     revision: int
     """Offset on `definitions` of what changed or deleted the job."""
+    routing: str = ""
+    """As in the job's contributions; empty where it was deleted."""
 
 
 class RoundControl(Message):

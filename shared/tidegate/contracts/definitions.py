@@ -1,5 +1,8 @@
 """`definitions`: what producers and consumers declared, and the installation itself; compacted by `<kind>:<id>`."""
 
+import json
+from base64 import urlsafe_b64encode
+from hashlib import blake2b
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -21,6 +24,16 @@ class DefinitionRecord(Message):
     @property
     def record_key(self) -> str:
         return f"{self.kind}:{self.id}"
+
+    @property
+    def routing(self) -> str:
+        """A digest of all in a job that decides where events count and what its rounds do, 12 characters (rule R6).
+
+        That is its schedule and its team; a job that was created again is another one.
+        """
+        decisive = [self.incarnation, self.body.get("schedule"), self.body.get("team")]
+        text = json.dumps(decisive, sort_keys=True, separators=(",", ":"))
+        return urlsafe_b64encode(blake2b(text.encode(), digest_size=9).digest()).decode()
 
 
 class Installation(Message):

@@ -43,6 +43,8 @@ class DefinedJob:
     incarnation: str
     revision: int
     """Offset of its record."""
+    routing: str = ""
+    """What its rounds depend on, as a digest (rule R6)."""
 
 
 class DefinitionsView:
@@ -73,7 +75,7 @@ class DefinitionsView:
                     job = from_plain(read.body)
                     assert isinstance(job, Job)
                     _ = JobRoutes(job).routes  # raises whatever a timetable of the user's own raises
-                    defined = DefinedJob(job, read.incarnation, record.offset)
+                    defined = DefinedJob(job, read.incarnation, record.offset, read.routing)
                 self._jobs[name].append((record.offset, defined))
             elif kind == "asset":
                 asset = from_plain(read.body) if read is not None else None

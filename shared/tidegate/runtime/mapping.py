@@ -64,6 +64,7 @@ def plan(
             clauses=job.clauses,
             rerun_policy=job.rerun_policy,
             deadlines=job.deadlines,
+            routing=defined.routing,
         )
         for route in job.routes:
             way = Way(ref, route)
