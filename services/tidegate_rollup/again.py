@@ -78,7 +78,7 @@ def map_again(
     audit: list[AuditEntry] = []
     position = f"{CONTRIBUTIONS}/{partition}@{found.offset}"
     is_same = defined is not None and defined.incarnation == found.job.incarnation
-    for number, (asset, stored) in enumerate(found.events):
+    for asset, stored in found.events:
         event = AcceptedEvent(
             offset=found.offset,
             definitions=found.revision + 1,
@@ -96,17 +96,19 @@ def map_again(
         mapped += taken
         if not taken:
             reasons = [note.message for note in notes] if is_same else ["the job was deleted"]
-            audit.append(_closed(found, event, number, position, reasons))
+            audit.append(_closed(found, event, position, reasons))
     coordinates = enumerate(mapped, found.first_ordinal)
     return [(found.offset, ordinal, each) for ordinal, each in coordinates], audit
 
 
-def _closed(
-    found: Waiting, event: AcceptedEvent, number: int, position: str, reasons: Sequence[str]
-) -> AuditEntry:
+def _closed(found: Waiting, event: AcceptedEvent, position: str, reasons: Sequence[str]) -> AuditEntry:
     why = "; ".join(reasons) or f"the job no longer waits for asset {event.asset!r}"
     return AuditEntry(
-        id=audit_id(AuditKind.ROUND_CLOSED, position, found.first_ordinal, found.job.id, number),
+        # One change closes rounds in several shards, each of which numbers its own: their keys tell them apart.
+        id=audit_id(
+            *(AuditKind.ROUND_CLOSED, position, found.first_ordinal, found.job.id, found.key),
+            *(event.source, event.id),
+        ),
         kind=AuditKind.ROUND_CLOSED,
         service=SERVICE,
         at=found.at,

@@ -1,17 +1,18 @@
 """Switches, each of which breaks one rule of the protocol in the services, and seeds whose schedules then go wrong.
 
 A schedule that goes wrong only with the switch shows that the rule is needed and that the simulation would notice its
-loss. R4 (deadlines and operator records name their round) and R6 (definition changes) belong between R3 and R5, and R5
-and R7, once the services have them.
+loss.
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
+
+from aiokafka import TopicPartition
 
 import tidegate_dispatcher.decide
 import tidegate_dispatcher.main
@@ -24,14 +25,18 @@ import tidegate_rollup.store
 from tests.simulation.redis import Command, Server
 from tests.simulation.scheduling import Loop
 from tests.simulation.world import Focus
+from tidegate.contracts.contributions import read_contributions_record
+from tidegate.contracts.redis_keys import round_name
 from tidegate.core.audit import AuditKind
 from tidegate.runtime import starting
 from tidegate.runtime.positions import Highs
 from tidegate.runtime.producer import send_all
 from tidegate.runtime.transactions import PartitionTransactions
+from tidegate_dispatcher.main import Dispatcher
 from tidegate_dispatcher.partition import DispatcherPartition
 from tidegate_ingest.store import SeenEvents
 from tidegate_mapper.main import Mapper
+from tidegate_rollup.decide import Entry, inputs_of
 from tidegate_rollup.owner import PartitionOwner
 from tidegate_rollup.store import Refused, RoundStore
 
@@ -53,13 +58,17 @@ SWITCHES: Final[dict[str, Switch]] = {}
 
 
 def breaks(
-    name: str, seed: int, targets: Sequence[str] = (), faults: Sequence[str] = ()
+    name: str,
+    seed: int,
+    targets: Sequence[str] = (),
+    faults: Sequence[str] = (),
+    jobs: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register what breaks the rule `name`: a function that gives a context, or runs as one."""
 
     def register(breaking: Callable[..., Any]) -> Callable[..., Any]:
         says = (breaking.__doc__ or "").strip()
-        SWITCHES[name] = Switch(says, seed, breaking, Focus(targets, faults) if faults else None)
+        SWITCHES[name] = Switch(says, seed, breaking, Focus(targets, faults, jobs) if faults else None)
         return breaking
 
     return register
@@ -98,6 +107,24 @@ def _(_: Callable[[], Loop]) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (starting, tidegate_rollup.owner):
             stack.enter_context(patch.object(module, "decide_start", decide_start))
+        yield
+
+
+@breaks("E3", seed=1)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """The mapper counts the partitions of contributions otherwise than the rollup."""
+    return patch.object(
+        tidegate_mapper.main, "contributions_partition", lambda shard, count: (shard // 2) % count
+    )
+
+
+@breaks("E5", seed=1, targets=("mapper",), faults=("poison",))
+@contextmanager
+def _(_: Callable[[], Loop]) -> Iterator[None]:
+    """A record that cannot be read ends the session."""
+    with ExitStack() as stack:
+        for module in (tidegate_mapper.main, tidegate_rollup.owner, tidegate_dispatcher.main):
+            stack.enter_context(patch.object(module, "ValidationError", KeyboardInterrupt))
         yield
 
 
@@ -206,6 +233,107 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(PartitionOwner, "_send", commit_and_send)
 
 
+@breaks("R4", seed=1, targets=("rollup",), faults=("act", "later"), jobs=("late", "both", "again", "each"))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Deadlines and what people do are about whatever round is open when they are read."""
+    return _script("string.match(its_opened, '^%d+%.%d+') ~= opened", "false")
+
+
+@breaks("R4.restart", seed=1, targets=("rollup",), faults=("kill", "spawn"), jobs=("late", "fails"))
+@contextmanager
+def _(_: Callable[[], Loop]) -> Iterator[None]:
+    """Only the process that saw a round open knows of its deadline."""
+    due, apply = RoundStore.due, RoundStore.apply
+    known: dict[RoundStore, set[str]] = {}
+
+    async def apply_and_know(
+        self: RoundStore, partition: int, committed: int, upto: int, at: int, batches: Iterable[Any]
+    ) -> Any:
+        given = list(batches)
+        folded = [each for _, _, entries in given for each in entries if isinstance(each, Entry)]
+        known.setdefault(self, set()).update(
+            round_name(each.job.id, each.job.incarnation, each.contribution.key) for each in folded
+        )
+        return await apply(self, partition, committed, upto, at, given)
+
+    async def due_as_known(self: RoundStore, shards: Iterable[int], now: int) -> Any:
+        return [each for each in await due(self, shards, now) if each[1] in known.get(self, ())]
+
+    with patch.object(RoundStore, "apply", apply_and_know), patch.object(RoundStore, "due", due_as_known):
+        yield
+
+
+@breaks("R4.log", seed=1, targets=("rollup",), faults=("lose", "later"), jobs=("late", "fails"))
+def _(loop: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Deadlines act by the owner's word, on a round as it is then, and are on no log."""
+    append = PartitionOwner._append_deadlines
+
+    async def act(self: PartitionOwner) -> None:
+        sent: list[Any] = []
+
+        async def keep(_: Any, records: Sequence[Any]) -> None:
+            sent.extend(records)
+
+        with patch.object(tidegate_rollup.owner, "send_all", keep):
+            await append(self)
+        for record in sent:
+            message = read_contributions_record(record.value)
+            position = self.consumer.position(TopicPartition(record.topic, record.partition)) - 1
+            at = int(loop().now * 1000)
+            ours = self._shards(TopicPartition(record.topic, record.partition))
+            for each in inputs_of(position, at, message, ours, self._counts.shards):
+                believed = self._believed[each.shard]
+                if believed is not None:
+                    batches = [(each.shard, believed, [each])]
+                    await self._store.apply(record.partition, 0, believed, at, batches)
+
+    return patch.object(PartitionOwner, "_append_deadlines", act)
+
+
+@breaks("R6", seed=1, targets=("rollup",), faults=("change", "depose"))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Contributions of an older definition count as they are."""
+    return _script("elseif is_routed_alike(job.routing, folded) then", "elseif true then")
+
+
+@breaks("R6.rounds", seed=1, targets=("rollup",), faults=("change",))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Rounds of an older definition go on as they are."""
+    return _script("if is_routed_alike(routing, before) then", "if true then")
+
+
+@breaks("R6.record", seed=1, targets=("rollup",), faults=("change",))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Nobody appends a record of the change: jobs change when the next contribution comes."""
+
+    async def nothing(_: PartitionOwner) -> None: ...
+
+    return patch.object(PartitionOwner, "_append_changes", nothing)
+
+
+@breaks("R6.view", seed=1, targets=("rollup",), faults=("change", "lose", "roll_back", "save"))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """What waited is mapped again by the newest definition that its owner has seen, not by the one that changed it."""
+    look_up = PartitionOwner._look_up
+
+    def look_up_newest(self: PartitionOwner, job_id: str, _: int) -> Any:
+        return look_up(self, job_id, self._view.revisions()[job_id])
+
+    return patch.object(PartitionOwner, "_look_up", look_up_newest)
+
+
+@breaks("R6.alike", seed=1, targets=("rollup",), faults=("change",))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Every change of a definition moves its rounds, whatever it changes."""
+    return _script("return routing ~= '' and routing == folded.routing", "return false")
+
+
+@breaks("R6.newer", seed=1, targets=("mapper",), faults=("change", "freeze"))
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """An event that was mapped again takes the place of a newer one with its key."""
+    return _script("return remapped and old and", "return false and")
+
+
 @breaks("R5", seed=1, targets=("rollup",), faults=("lose", "freeze", "later"))
 @contextmanager
 def _(loop: Callable[[], Loop]) -> Iterator[None]:
@@ -225,6 +353,12 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Run ids are numbers, another one each time that a request is written."""
     numbers = count()
     return patch.object(tidegate_rollup.decide, "run_id", lambda *_: f"{next(numbers):032x}")
+
+
+@breaks("R8", seed=1)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """A round is decided on once for a batch."""
+    return _script("if arrived >= needed and (", "if n == #entries and arrived >= needed and (")
 
 
 # dispatcher
@@ -249,6 +383,18 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
         return await self._store.read(run_ids)
 
     return patch.object(DispatcherPartition, "_read", read)
+
+
+@breaks("T5", seed=1)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Commands name another partition for their reports."""
+    surroundings = Dispatcher._surroundings
+
+    def elsewhere(self: Dispatcher, number: int) -> Any:
+        right = surroundings(self, number)
+        return replace(right, partition=(number + 1) % self._partitions)
+
+    return patch.object(Dispatcher, "_surroundings", elsewhere)
 
 
 @breaks("T7", seed=1, targets=("rollup",), faults=("freeze", "later"))

@@ -5,49 +5,39 @@ Each stage is held against what the stage before it wrote, so that a fault is na
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from tests.simulation.folding import (
+    HORIZON_MS,
+    Coordinates,
+    Definitions,
+    Firing,
+    Folding,
+    Identity,
+    Mapped,
+    Name,
+    Note,
+    entries,
+)
 from tests.simulation.kafka import Kafka
 
-HORIZON_MS: Final = 60_000
 INVALID: Final = "event-refused"
-
-JOBS_OF: Final = {"a": ("added", "both", "each"), "b": ("quarter",), "c": ("both",), "d": ("plain",)}
-"""The jobs that an asset matters to."""
-ASSETS_OF: Final = {"added": {"a"}, "both": {"a", "c"}, "each": {"a"}, "plain": {"d"}, "quarter": {"b"}}
-MONTHS_OF_QUARTER: Final = 3
-
-Identity = tuple[str, str]
-"""(source, id) of an event."""
-Coordinates = tuple[str, int, int]
-"""(source log, offset, ordinal) of the record that another was made from."""
-
-
-class Firing(NamedTuple):
-    """A satisfied round."""
-
-    job: str
-    key: str
-    generation: int
-    events: frozenset[Identity]
-    log: str
-    offset: int
-    ordinal: int
-
-
-@dataclass(slots=True)
-class _Round:
-    """One (job, key): what is waiting, and what is remembered of the rounds that fired."""
-
-    waiting: dict[tuple[str, str], Identity] = field(default_factory=dict)
-    replaced: set[Identity] = field(default_factory=set)
-    fired_at: int | None = None
-    generation: int = 0
-    seen: dict[Identity, int] = field(default_factory=dict)
+POISON: Final = b"poison"
+READERS: Final = {
+    "accepted-events": "mapper",
+    "contributions": "rollup",
+    "run-requests": "dispatcher",
+    "run-events": "dispatcher",
+}
+"""Who reads the topics that may hold poison."""
+BY_RECORD: Final = {"member-replaced", "member-rerun", "member-late", "duplicate-event", "round-closed"}
+BY_ROUND: Final = {"deadline-failed", "deadline-dropped"}
+BY_PERSON: Final = {"round-fired", "round-discarded", "member-withdrawn", "action-without-effect"}
+SLACK_MS: Final = 4_000
+"""Within which an owner must have looked for deadlines."""
 
 
 class Audited(NamedTuple):
@@ -60,9 +50,21 @@ class Audited(NamedTuple):
 class Oracle:
     """Reads the logs of one schedule that has come to rest."""
 
-    def __init__(self, kafka: Kafka, *, were_marks_lost: bool, lasted_ms: int) -> None:
-        self._kafka = kafka
+    def __init__(
+        self,
+        kafka: Kafka,
+        *,
+        shards: int,
+        were_marks_lost: bool,
+        lasted_ms: int,
+        now_ms: int,
+        early_ms: int,
+        open_rounds: Mapping[Name, frozenset[Identity]],
+    ) -> None:
+        """`open_rounds` are those in Redis; `early_ms` says by how much a clock may have been fast."""
+        self._kafka, self._shards = kafka, shards
         self._is_dedupe_exact = not were_marks_lost and lasted_ms < HORIZON_MS
+        self._now_ms, self._early_ms, self._open_rounds = now_ms, early_ms, open_rounds
         self.problems: list[str] = []
         self._audit = {entry["id"]: entry for entry in self._messages("audit-log")}
         self._audited = Counter(
@@ -70,21 +72,29 @@ class Oracle:
             for entry in self._audit.values()
         )
         self._excused = self._gaps()
+        self._definitions = Definitions(kafka.records("definitions"))
+        self._run_ids: dict[tuple[str, int, int], str] = {}
 
     def judge(self) -> list[str]:
         """Every way in which the outcome is wrong."""
         self._check_ingest()
         self._check_mapper()
-        expected = self._check_rollup()
-        self._check_dispatcher(expected)
+        firings = self._check_rollup()
+        self._check_dispatcher(firings)
+        self._check_every_event()
+        self._check_poison()
         self._check_positions()
         return self.problems
 
     # Reading
 
     def _messages(self, topic: str) -> Iterator[dict[str, Any]]:
-        for record in self._kafka.records(topic):
+        for record in self._records(topic):
             yield json.loads(record.value)
+
+    def _records(self, topic: str) -> list[ConsumerRecord]:
+        """Every record of a topic that can be read."""
+        return [record for record in self._kafka.records(topic) if record.value != POISON]
 
     def _gaps(self) -> dict[TopicPartition, set[int]]:
         """Offsets that a person accepted as lost."""
@@ -119,7 +129,7 @@ class Oracle:
         """
         found: dict[tuple[str, int], dict[str, Any]] = {}
         highest: dict[tuple[int, str], int] = {}
-        for record in sorted(self._kafka.records("accepted-events"), key=self._order):
+        for record in sorted(self._records("accepted-events"), key=self._order):
             batch = json.loads(record.value)
             for event in batch["events"]:
                 offset, stamp, _, source, event_id, asset, key, *_ = event
@@ -180,29 +190,35 @@ class Oracle:
 
     # Mapper
 
-    def _check_mapper(self) -> None:
-        added_at = [
-            record.offset for record in self._kafka.records("definitions") if record.key == b"job:added"
-        ]
-        wanted: list[tuple[str, str, Identity]] = []
-        notes: list[tuple[str, str, str]] = []
+    def _wanted(self) -> Iterator[tuple[dict[str, Any], str, str | None, str, int]]:
+        """(event, job, downstream key or None, why not, revision) of every way that an accepted event takes."""
         for event in filter(lambda each: each["is_input"], self._accepted().values()):
-            source_id: Identity = event["identity"]
-            for job in JOBS_OF.get(event["asset"], ()):
-                if job == "added" and not (added_at and added_at[0] < event["stamp"]):
+            for job in self._definitions.of:
+                defined = self._definitions.at(job, event["stamp"])
+                if defined is None or event["asset"] not in defined.meaning.assets:
                     continue
-                placed = _placed(job, event["key"])
-                if placed is None:
-                    notes.append((_why_not(job, event["key"]), job, source_id[1]))
-                else:
-                    wanted.append((job, placed, source_id))
-        found: dict[Coordinates, tuple[str, str, Identity]] = {}
-        for record in sorted(self._kafka.records("contributions"), key=self._order):
-            for coordinates, about, _ in _contributions(record):
-                first = found.setdefault(coordinates, about)
-                self._expect(first == about, f"mapper made {first} of {coordinates} and later {about}")
+                revision = max(each for each in self._definitions.of[job] if each < event["stamp"])
+                placed = defined.meaning.place(event["key"])
+                yield event, job, placed, defined.meaning.why_not(event["key"]), revision
+
+    def _check_mapper(self) -> None:
+        wanted: list[tuple[str, int, str, Identity]] = []
+        notes: list[tuple[str, str, str]] = []
+        for event, job, placed, why_not, revision in self._wanted():
+            if placed is None:
+                notes.append((why_not, job, event["identity"][1]))
+            else:
+                wanted.append((job, revision, placed, event["identity"]))
+        found: dict[Coordinates, tuple[str, int, str, Identity]] = {}
+        for record in sorted(self._records("contributions"), key=self._order):
+            message = json.loads(record.value)
+            if message["kind"] == "contributions" and not message["is_remapped"]:
+                for each in entries(message):
+                    about = (each.job, each.revision, each.key, each.event.identity)
+                    first = found.setdefault(each.coordinates, about)
+                    self._expect(first == about, f"mapper made {first} of {each} and later {about}")
         self._compare("contributions", wanted, found.values())
-        kinds = {"no-partition-key", "partitioned-event", "mapping-failed"}
+        kinds = {"no-partition-key", "partitioned-event", "mapping-failed", "not-a-member"}
         self._compare(
             "audit of the mapper",
             notes,
@@ -211,98 +227,175 @@ class Oracle:
 
     # Rollup
 
-    def _check_rollup(self) -> dict[tuple[str, int, int], Firing]:
-        """Holds run requests and audit against a fold of contributions; returns the firings by where they arose."""
-        firings: dict[tuple[str, int, int], Firing] = {}
-        notes: list[tuple[str, str, str, str]] = []
-        rounds: dict[tuple[str, str], _Round] = defaultdict(_Round)
-        highest: set[Coordinates] = set()
-        for record in self._kafka.records("contributions"):
-            log = f"contributions/{record.partition}"
-            for ordinal, (coordinates, (job, key, event), place) in enumerate(_contributions(record)):
-                if coordinates in highest:
-                    continue
-                highest.add(coordinates)
-                outcome = _fold(rounds[job, key], job, place, event, record.timestamp)
-                if isinstance(outcome, str):
-                    notes.append((outcome, job, event[1], f"{log}@{record.offset}"))
-                elif outcome is not None:
-                    generation, events = outcome
-                    where = (log, record.offset, ordinal)
-                    firings[where] = Firing(job, key, generation, events, *where)
-        asked: dict[tuple[str, int, int], str] = {}
+    def _check_rollup(self) -> list[Firing]:
+        """Holds all that the rollup gave against a fold of contributions; returns the firings."""
+        folding = Folding(self._definitions, self._kafka.partitions, self._shards, self._early_ms)
+        for record in self._records("contributions"):
+            folding.take(record)
+        self.problems += folding.problems
+        self._compare("run requests", folding.firings, self._requests())
+        self._compare("mapped again", folding.mapped.elements(), self._mapped_again())
+        told = Counter(
+            {note: 1 if note.kind in BY_PERSON else times for note, times in folding.notes.items()}
+        )
+        self._compare("audit of the rollup", told.elements(), self._notes())
+        open_rounds = folding.open_rounds()
+        waiting = {
+            name: frozenset(event.identity for event in each.waiting.values())
+            for name, each in open_rounds.items()
+        }
+        self._compare("open rounds", waiting.items(), self._open_rounds.items())
+        for name, each in open_rounds.items():
+            late = each.due is not None and each.due < self._now_ms - SLACK_MS
+            self._expect(not late, f"the deadline of {name} passed and nothing happened: {each}")
+            assert each.meaning is not None
+            is_over = each.meaning.is_satisfied(set(each.waiting))
+            self._expect(not is_over, f"{name} is satisfied and did not fire: {each}")
+        for (shard, job), revision in folding.folded.items():
+            newest = self._definitions.newest(job)
+            self._expect(
+                revision == newest, f"shard {shard} stands at revision {revision} of {job}, not {newest}"
+            )
+        return folding.firings
+
+    def _requests(self) -> Iterable[Firing]:
+        """Every run that was asked for, by where its round ended."""
         found: dict[tuple[str, int, int], Firing] = {}
-        for record in self._kafka.records("run-requests"):
-            batch = json.loads(record.value)
+        for batch in self._messages("run-requests"):
             log = batch["source"].partition("#")[0]
             for request in batch["requests"]:
                 where = (log, request["offset"], request["ordinal"])
-                run_id = asked.setdefault(where, request["run_id"])
+                run_id = self._run_ids.setdefault(where, request["run_id"])
                 self._expect(
                     run_id == request["run_id"], f"the firing at {where} was asked for as two runs (R7)"
                 )
-                events = frozenset((each["source"], each["id"]) for each in request["events"])
-                key = request.get("partition_key") or ""
-                firing = Firing(request["job"], key, request["generation"], events, *where)
+                firing = Firing(
+                    request["job"],
+                    request["incarnation"],
+                    request.get("partition_key") or "",
+                    request["generation"],
+                    frozenset((each["source"], each["id"]) for each in request["events"]),
+                    request["revision"],
+                    request["cause"],
+                    request.get("failed") is not None,
+                    *where,
+                )
                 first = found.setdefault(where, firing)
                 self._expect(first == firing, f"{first} was later asked for as {firing}")
-        self._compare("run requests", firings.values(), found.values())
-        kinds = {"member-replaced", "member-rerun", "member-late"}
-        self._compare(
-            "audit of the rollup",
-            notes,
-            (
-                (each.kind, each.job, each.event, each.position)
-                for each in self._audited.elements()
-                if each.kind in kinds
-                or (each.kind == "duplicate-event" and (each.position or "").startswith("contributions/"))
-            ),
-        )
-        self._run_ids = asked
-        return firings
+        return found.values()
+
+    def _mapped_again(self) -> Iterable[Mapped]:
+        found: dict[Coordinates, Mapped] = {}
+        for record in self._records("contributions"):
+            message = json.loads(record.value)
+            if message["kind"] != "contributions" or not message["is_remapped"]:
+                continue
+            log = message["source"].partition("#")[0]
+            for each in entries(message):
+                about = Mapped(
+                    *(log, each.coordinates[1], each.job, each.revision, each.key, each.place[0]),
+                    each.event.identity,
+                )
+                first = found.setdefault(each.coordinates, about)
+                self._expect(first == about, f"rollup made {first} of {each.coordinates} and later {about}")
+        return found.values()
+
+    def _notes(self) -> Iterator[Note]:
+        for entry in self._audit.values():
+            kind, position = entry["kind"], entry.get("position") or ""
+            details = entry.get("details") or {}
+            events = frozenset((each["source"], each["id"]) for each in details.get("events", ()))
+            if kind in BY_PERSON:
+                yield Note(kind, entry["job"], details["by"], None, events)
+            elif kind in BY_ROUND:
+                yield Note(kind, entry["job"], None, position, events)
+            elif kind in BY_RECORD and position.startswith("contributions/"):
+                yield Note(kind, entry["job"], entry["event_id"], position)
+
+    def _check_every_event(self) -> None:
+        """However it went: what counts for a job has started a run of it, waits, or is named in the audit log."""
+        told: set[tuple[str, str]] = set()
+        for batch in self._messages("run-requests"):
+            told |= {
+                (request["job"], each["id"]) for request in batch["requests"] for each in request["events"]
+            }
+        told |= {(name[0], each[1]) for name, events in self._open_rounds.items() for each in events}
+        for entry in self._audit.values():
+            details = entry.get("details") or {}
+            ids = [entry.get("event_id"), details.get("replaced_event_id")]
+            ids += [each["id"] for each in details.get("events", ())]
+            told |= {(entry["job"], each) for each in ids if each is not None and entry.get("job")}
+        for event, job, _, _, _ in self._wanted():
+            event_id = event["identity"][1]
+            self._expect((job, event_id) in told, f"event {event_id} disappeared on its way to job {job}")
+
+    def _check_poison(self) -> None:
+        for topic, service in READERS.items():
+            wanted = {
+                f"{topic}/{each.partition}@{each.offset}"
+                for each in self._kafka.records(topic)
+                if each.value == POISON
+            }
+            found = {
+                entry["position"]
+                for entry in self._audit.values()
+                if entry["kind"] == "unreadable-record"
+                and entry["service"] == service
+                and entry["position"].startswith(f"{topic}/")
+            }
+            self._compare(f"poison of {topic}", wanted, found)
 
     # Dispatcher
 
-    def _check_dispatcher(self, firings: dict[tuple[str, int, int], Firing]) -> None:
-        by_content: dict[tuple[str, str, int, frozenset[Identity]], list[Firing]] = defaultdict(list)
-        for firing in firings.values():
-            by_content[firing[:4]].append(firing)
-        commands: list[tuple[str, str, int, frozenset[Identity]]] = []
-        run_ids: Counter[str] = Counter()
+    def _check_dispatcher(self, firings: list[Firing]) -> None:
+        asked = {self._run_ids[where]: each for each in firings if (where := each[-3:]) in self._run_ids}
+        commands: Counter[str] = Counter()
         for topic in sorted({tp.topic for tp in self._kafka.logs if tp.topic.startswith("run-commands.")}):
             for command in self._messages(topic):
-                run_ids[command["run_id"]] += 1
+                run_id = command["run_id"]
+                commands[run_id] += 1
                 events = frozenset(
                     (each["source"], each["id"]) for each in command["triggering_asset_events"]
                 )
-                commands.append(
-                    (command["job"], command.get("partition_key") or "", command["generation"], events)
-                )
+                about = (command["job"], command.get("partition_key") or "", command["generation"], events)
+                firing = asked.get(run_id)
+                said = firing and (firing.job, firing.key, firing.generation, firing.events)
+                self._expect(about == said, f"the command of run {run_id} says {about}, its round {said}")
         # Events that come again after the horizon are new ones, though their run has the same id (D5). Where that is
         # still remembered, it is said that no second command is sent (T7).
         firings_of = Counter(self._run_ids.values())
-        for run_id, times in run_ids.items():
+        for run_id, times in commands.items():
             self._expect(
                 times <= firings_of[run_id],
                 f"run {run_id} was commanded {times} times for {firings_of[run_id]} rounds",
             )
-        again = sum(entry.kind == "run-id-mismatch" for entry in self._audited.elements())
-        spare = sum(len(same) - 1 for same in by_content.values())
-        self._compare("commands", by_content, set(commands))
-        self._expect(
-            len(commands) + again == len(by_content) + spare,
-            f"{len(commands)} commands and {again} repeated runs for {len(by_content) + spare} rounds",
-        )
+        is_failed = {run_id: each.is_failed for run_id, each in asked.items()}
+        wanted = {run_id for run_id in asked if not is_failed[run_id]}
+        self._compare("commands", wanted, commands.keys())
         states: dict[str, dict[str, Any] | None] = {}
+        begun: set[tuple[str, str, int]] = set()
         for record in self._kafka.records("runs"):
             run_id = record.key.decode()
-            states[run_id] = None if record.value is None else json.loads(record.value)
-        for run_id in run_ids:
-            self._expect(run_id in states, f"`runs` knows nothing of run {run_id}")
-            state = states.get(run_id)
+            state = states[run_id] = None if record.value is None else json.loads(record.value)
             if state is not None:
+                begun.add((run_id, state["source"], state["offset"]))
+        again = sum(entry.kind == "run-id-mismatch" for entry in self._audited.elements())
+        self._expect(
+            len(begun) + again == len(firings),
+            f"{len(begun)} runs and {again} repeated ones for {len(firings)} rounds",
+        )
+        failed = sum(is_failed.get(run_id, False) for run_id, _, _ in begun)
+        self._expect(
+            commands.total() == len(begun) - failed,
+            f"{commands.total()} commands for {len(begun)} runs of which {failed} failed at once",
+        )
+        for run_id in asked:
+            self._expect(run_id in states, f"`runs` knows nothing of run {run_id}")
+            if state := states.get(run_id):
+                wanted_state = "failed" if is_failed[run_id] else "succeeded"
                 self._expect(
-                    state["state"] == "succeeded", f"run {run_id} has ended, but is {state['state']}"
+                    state["state"] == wanted_state,
+                    f"run {run_id} is {state['state']}, not {wanted_state}",
                 )
 
     def _check_positions(self) -> None:
@@ -318,69 +411,3 @@ class Oracle:
                     self._expect(
                         not behind, f"{group.name} stands {len(behind)} records behind the end of {tp}"
                     )
-
-
-def _placed(job: str, key: str | None) -> str | None:
-    """The downstream key that an event with `key` counts for, None where it counts for none."""
-    if job == "plain":
-        return "" if key is None else None
-    if job == "quarter":
-        is_month = key is not None and key.startswith("2024-")
-        return f"2024-Q{(int(key[5:7]) - 1) // 3 + 1}" if is_month and key is not None else None
-    return key
-
-
-def _why_not(job: str, key: str | None) -> str:
-    if job == "plain":
-        return "partitioned-event"
-    return "no-partition-key" if key is None else "mapping-failed"
-
-
-def _contributions(
-    record: ConsumerRecord,
-) -> Iterator[tuple[Coordinates, tuple[str, str, Identity], tuple[str, str]]]:
-    """(coordinates, (job, key, event), (asset, key of the event)) of every entry of a record."""
-    batch = json.loads(record.value)
-    for entry in batch.get(
-        "entries", ()
-    ):  # others are control records: no job changes here, so they move no round
-        offset, ordinal, job, event, key, asset = entry[:6]
-        event_key, event_id, source = batch["events"][event][:3]
-        name = batch["jobs"][job]
-        yield (
-            (batch["source"], offset, ordinal),
-            (name[0], key, (source, event_id)),
-            (name[4][asset], event_key or ""),
-        )
-
-
-def _fold(
-    state: _Round, job: str, place: tuple[str, str], event: Identity, at: int
-) -> str | tuple[int, frozenset[Identity]] | None:
-    """One contribution: what is audited of it, or the generation and events of the run that it starts, or nothing."""
-    since = at - HORIZON_MS
-    is_remembered = state.fired_at is not None and state.fired_at >= since
-    if is_remembered:
-        if state.seen.get(event, since - 1) >= since:
-            return "duplicate-event"
-        if job == "quarter":
-            return "member-rerun"  # its rounds fire when every member is in
-    if (there := state.waiting.get(place)) is not None:
-        if event == there or event in state.replaced:
-            return "duplicate-event"
-        state.replaced.add(there)
-        state.waiting[place] = event
-        return "member-replaced"
-    state.waiting[place] = event
-    is_full = (
-        len(state.waiting) == MONTHS_OF_QUARTER
-        if job == "quarter"
-        else {asset for asset, _ in state.waiting} == ASSETS_OF[job]
-    )
-    if not is_full:
-        return None
-    state.generation = state.generation + 1 if is_remembered else 1
-    state.fired_at, events = at, frozenset(state.waiting.values())
-    state.seen |= dict.fromkeys((*events, *state.replaced), at)
-    state.waiting, state.replaced = {}, set()
-    return state.generation, events

@@ -70,6 +70,8 @@ class Process:
         """The step from which on it may be chosen again."""
         self.deaf_until = 0
         """The step up to which it does not hear that its partitions are another's."""
+        self.clock_off = 0.0
+        """Seconds by which its clock is fast."""
         self.members: list[Any] = []
         """Its consumers that are members of a group."""
         context = copy_context()

@@ -17,7 +17,7 @@ import tidegate_rollup.main
 import tidegate_rollup.owner
 from tests.simulation.kafka import Admin, Consumer, Kafka, Producer
 from tests.simulation.redis import Client
-from tests.simulation.scheduling import Calls, Loop
+from tests.simulation.scheduling import Calls, Loop, current
 from tidegate.contracts.topics import DEFINITIONS, MAX_INTERNAL_BYTES
 from tidegate.core.plain import from_plain
 from tidegate.runtime import consumer, metrics, producer, starting, state, transactions
@@ -79,6 +79,9 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
     def clock() -> float:
         return outside().loop.now
 
+    def wall_clock() -> float:
+        return outside().loop.now + current.get().clock_off
+
     def new_consumer(**options: Any) -> Consumer:
         return Consumer(outside().kafka, **options)
 
@@ -113,7 +116,7 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
             )
         for module in (producer, transactions):
             put(module, AIOKafkaProducer=new_producer, reconnecting_slowly=lambda each: each)
-        put(tidegate_rollup.owner, monotonic=clock, time=clock)
+        put(tidegate_rollup.owner, monotonic=clock, time=wall_clock)
         put(state, monotonic=clock)
         for name in vars(metrics):
             if name.isupper():

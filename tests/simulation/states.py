@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from aiokafka import TopicPartition
 
+from tests.simulation.folding import Identity, Name
 from tests.simulation.kafka import Kafka
+from tests.simulation.oracle import POISON
 from tests.simulation.redis import Client, Server
 from tests.simulation.scheduling import Calls, Process
 from tidegate.contracts.contributions import read_contributions_record
@@ -35,6 +37,20 @@ class States:
         self._kafka, self._calls, self._server, self._client = kafka, calls, server, client
         self._namespace, self._horizon_ms, self._shards = namespace, horizon_ms, shards
 
+    def open_rounds(self) -> dict[Name, frozenset[Identity]]:
+        """The events that wait in every round."""
+        found: dict[Name, frozenset[Identity]] = {}
+        for shard in range(self._shards):
+            for name, fields in self._server.dump(shard_prefix(self._namespace, shard) + "round:").items():
+                job, incarnation, key = name.split("/", 2)
+                events = [
+                    json.loads(f"[{text}]")
+                    for field, text in fields.items()
+                    if field.startswith(("m:", "x:"))
+                ]
+                found[job, incarnation, key] = frozenset((each[3], each[2]) for each in events)
+        return found
+
     def judge(self) -> list[str]:
         """Every difference."""
         fresh = Process(self._calls, "fresh", 0, self._fold_all)
@@ -61,8 +77,9 @@ class States:
             log, ours = self._kafka.log("contributions", partition), self._fed_by(partition)
             entries: list[Input] = []
             for record in log.records(is_whole=True):
-                read = read_contributions_record(record.value)
-                entries += inputs_of(record.offset, record.timestamp, read, ours, self._shards)
+                if record.value != POISON:
+                    read = read_contributions_record(record.value)
+                    entries += inputs_of(record.offset, record.timestamp, read, ours, self._shards)
             if log.end:
                 found = by_shard(entries)
                 at = log.records(is_whole=True)[-1].timestamp
@@ -114,13 +131,28 @@ class States:
 
 def _lasting(dump: Dump, since: int) -> Dump:
     """What does not depend on how the log was cut into batches: expired marks go a share at a time."""
-    expiry, seen, marks = (dict(dump.get(name, {})) for name in ("expiry", "seen", "marks"))
+    names = ("expiry", "seen", "marks", "kept")
+    expiry, seen, marks, kept_rounds = (dict(dump.get(name, {})) for name in names)
     gone = {name for name, at in expiry.items() if float(at) < since}
     kept = {
         "expiry": {name: at for name, at in expiry.items() if name not in gone},
-        "marks": {name: mark for name, mark in marks.items() if name not in gone},
+        "marks": {name: _in_order(mark) for name, mark in marks.items() if name not in gone},
+        "kept": {name: _as_fields(kept) for name, kept in kept_rounds.items() if name not in gone},
         "seen": {name: at for name, at in seen.items() if float(at) >= since},
         "log": {name: at for name, at in dict(dump.get("log", {})).items() if not name.startswith("at:")},
     }
     others = {name: value for name, value in dump.items() if name not in kept}
     return {name: value for name, value in {**others, **kept}.items() if value}
+
+
+def _in_order(mark: str) -> str:
+    """A mark with its members in order; they come as the fields of a hash do."""
+    head, _, members = mark.rpartition(" ")
+    return f"{head} {sorted(members.split(','))}"
+
+
+def _as_fields(kept: str) -> tuple[str, Dump]:
+    """What a run again takes from a round that was kept; the rest is there only if the round was in Redis before."""
+    head, *lines = kept.split("\n")
+    fields = dict(zip(lines[::2], lines[1::2], strict=True))
+    return head, {name: text for name, text in fields.items() if name[:2] not in ("jo", "op", "r:")}

@@ -1,11 +1,13 @@
 """One schedule: events, faults and steps in an order that a seed decides; then peace, and a verdict."""
 
 import contextlib
+import json
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from aiokafka import ConsumerRecord, TopicPartition
 
@@ -16,18 +18,28 @@ import tidegate_rollup.main
 import tidegate_rollup.store
 from tests.simulation import kafka as kafka_module
 from tests.simulation import redis as redis_module
+from tests.simulation.jobs import ADDED, JOBS, KEYS, MONTHS, definition
 from tests.simulation.kafka import Kafka
-from tests.simulation.oracle import Oracle
+from tests.simulation.oracle import POISON, READERS, Oracle
 from tests.simulation.redis import Client, Copy, Server
 from tests.simulation.scheduling import START_S, Call, Calls, Loop, Process, current
 from tests.simulation.states import States
-from tidegate import Asset, Job, PartitionedAssetTimetable, QuarterWindow, RollupMapper, StartOfQuarterMapper
 from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.contributions import OperatorAction
 from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.events import EVENT_TYPE, AssetEvent, AssetUpdate
-from tidegate.contracts.redis_keys import shard_prefix
+from tidegate.contracts.placement import contributions_partition
+from tidegate.contracts.redis_keys import open_key, round_key, shard_prefix
 from tidegate.contracts.runs import Run, RunCommand, RunEvent, RunState
-from tidegate.contracts.topics import ASSET_EVENTS, AUDIT, DEFINITIONS, RUN_COMMANDS_PREFIX, RUN_EVENTS, RUNS
+from tidegate.contracts.topics import (
+    ASSET_EVENTS,
+    AUDIT,
+    CONTRIBUTIONS,
+    DEFINITIONS,
+    RUN_COMMANDS_PREFIX,
+    RUN_EVENTS,
+    RUNS,
+)
 from tidegate.core.audit import AuditKind
 from tidegate.core.plain import plain
 from tidegate.runtime.gaps import acceptance_key
@@ -58,19 +70,6 @@ TAGS: Final = (
 )
 """What falls back by itself in Redis: one hash tag each, as if each were on a node of its own."""
 
-A, B, C, D = (Asset(name) for name in "abcd")
-QUARTER: Final = RollupMapper(StartOfQuarterMapper(timezone="UTC"), QuarterWindow())
-JOBS: Final = (
-    Job("both", PartitionedAssetTimetable(A & C)),
-    Job("each", PartitionedAssetTimetable(A)),
-    Job("plain", [D]),
-    Job("quarter", PartitionedAssetTimetable(B, QUARTER)),
-)
-ADDED: Final = Job("added", PartitionedAssetTimetable(A))
-"""Defined on the way; it comes before the others, so that every contribution of an event moves by one place."""
-
-KEYS: Final = ("x", "{y}")
-MONTHS: Final = tuple(f"2024-{month:02}-01" for month in range(1, 7))
 PROGRAMMING_ERRORS: Final = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 FAULTS: Final = {
@@ -87,15 +86,21 @@ FAULTS: Final = {
     "lose_marks": 1.0,
     "cut_off": 1.0,
     "later": 2.0,
+    "act": 3.0,
+    "change": 2.0,
+    "skew": 0.5,
+    "poison": 0.3,
 }
 """What may happen, and how often beside the others."""
 
 
 class Focus(NamedTuple):
-    """The services that a schedule is hard on, and the faults that it holds."""
+    """The services that a schedule is hard on, the faults that it holds, and its jobs."""
 
     targets: Sequence[str]
     faults: Sequence[str]
+    jobs: Sequence[str] = ()
+    """As many as chance has it, where it names none."""
 
 
 class World:
@@ -134,6 +139,11 @@ class World:
         self._reports: list[RunEvent] = []
         self._report_partitions: dict[str, int] = {}
         self._is_added = False
+        self._defined: dict[str, tuple[str, str] | None] = {}
+        """By job its incarnation and variant, None where it was deleted."""
+        self._rounds_seen: list[tuple[str, str]] = []
+        """(name, where it opened) of rounds that people have looked at."""
+        self._fast_s = 0.0
 
     # The schedule
 
@@ -143,9 +153,10 @@ class World:
         self.note("begin", self.seed)
         body = self.installation.model_dump()
         self._publish(DefinitionRecord(kind="installation", id="tidegate", incarnation="i1", body=body))
-        for job in JOBS:
-            self._define(job)
         rng = self._rng
+        jobs = list(self._focus.jobs) if self._focus and self._focus.jobs else rng.sample(list(JOBS), 4)
+        for job in sorted(jobs):
+            self._define(job, JOBS[job][0], "i1")
         self._events_left = rng.randint(6, 24)
         rates = {fault: often * rng.choice((0.0, 0.0, 0.5, 1.0, 3.0)) for fault, often in FAULTS.items()}
         self._targets = rng.choice((*((service,) for service in SERVICES), tuple(SERVICES)))
@@ -183,11 +194,19 @@ class World:
         if self.failures:
             return list(dict.fromkeys(self.failures))
         lasted_ms = int((self.loop.now - START_S) * 1000)
-        oracle = Oracle(self.kafka, were_marks_lost=self.were_marks_lost, lasted_ms=lasted_ms)
         states = States(
             self.kafka, self.calls, self._server, self.client, NAMESPACE, HORIZON_S * 1000, SHARDS
         )
-        return oracle.judge() + self._forgotten_too_early + states.judge()
+        oracle = Oracle(
+            self.kafka,
+            shards=SHARDS,
+            were_marks_lost=self.were_marks_lost,
+            lasted_ms=lasted_ms,
+            now_ms=int(self.loop.now * 1000),
+            early_ms=int(self._fast_s * 1000),
+            open_rounds=states.open_rounds(),
+        )
+        return oracle.judge() + self._forgotten_too_early or states.judge()
 
     def close(self) -> None:
         for process in self._processes:
@@ -221,6 +240,7 @@ class World:
         self.note("peace")
         for process in self._processes:
             process.frozen_until = process.deaf_until = 0
+            process.clock_off = 0.0
         while self._orphans:
             self._expire()
 
@@ -422,7 +442,7 @@ class World:
         self._server.run([("SCRIPT", "FLUSH")])
 
     def _lose_marks(self) -> None:
-        if not self.were_marks_lost and self._rng.random() < 0.3:
+        if self._rng.random() < 0.3:
             self.were_marks_lost = True
             self.note("lose marks")
             self._server.put_back(f"{NAMESPACE}:seen:", [])
@@ -478,8 +498,71 @@ class World:
     def _later(self) -> None:
         self._move_time(self._rng.choice((1, 4, 11, 31, 61, 61)))
 
-    def _define(self, job: Job) -> None:
-        self._publish(DefinitionRecord(kind="job", id=job.id, incarnation="i1", body=plain(job)))
+    def _define(self, job: str, variant: str, incarnation: str) -> None:
+        self._defined[job] = (incarnation, variant)
+        body = plain(definition(job, variant, next(self._ids)))
+        self._publish(DefinitionRecord(kind="job", id=job, incarnation=incarnation, body=body))
+
+    def _change(self) -> None:
+        """A definition changes in a way that matters or not, is deleted, or is created again."""
+        job = self._rng.choice(sorted(self._defined))
+        there = self._defined[job]
+        variants = JOBS.get(job, (ADDED,))
+        if there is None:
+            self._define(job, self._rng.choice(variants), f"i{next(self._ids)}")
+        elif (drawn := self._rng.random()) < 0.15:
+            self._defined[job] = None
+            self.kafka.append(DEFINITIONS, 0, f"job:{job}".encode(), None)
+        elif drawn < 0.3:
+            self._define(job, there[1], f"i{next(self._ids)}")
+        else:
+            self._define(job, there[1] if drawn < 0.5 else self._rng.choice(variants), there[0])
+        self.note("change", job, there, self._defined[job])
+
+    def _act(self) -> None:
+        """A person does something to a round that is open in Redis, or was when somebody looked."""
+        rng = self._rng
+        shard = rng.randrange(SHARDS)
+        (names,) = self._server.run([("ZRANGE", open_key(NAMESPACE, shard), 0, -1)])
+        if names:
+            name = rng.choice(names)
+            key = round_key(NAMESPACE, shard, name)
+            (opened,) = self._server.run([("HGET", key, "opened")])
+            self._rounds_seen.append((name, opened.rpartition(".")[0]))
+        if not self._rounds_seen:
+            return
+        name, opened = self._rounds_seen[-1] if rng.random() < 0.8 else rng.choice(self._rounds_seen)
+        job, incarnation, key = name.split("/", 2)
+        number = next(self._ids)
+        kind = rng.choice(("fire", "discard", "withdraw", "withdraw"))
+        event_id = (
+            rng.choice([json.loads(value)["id"] for value in self.events]) if kind == "withdraw" else None
+        )
+        action = OperatorAction.model_validate(
+            {
+                **{"kind": kind, "id": f"act{number}", "by": f"p{number}", "event_id": event_id},
+                **{"job": job, "incarnation": incarnation, "key": key, "opened": opened},
+            }
+        )
+        target = crc32(f"{job}\0{key}".encode()) % SHARDS
+        for _ in range(rng.choice((1, 1, 1, 2))):
+            self.kafka.append(
+                CONTRIBUTIONS, contributions_partition(target, PARTITIONS), None, action.to_bytes()
+            )
+        self.note("act", kind, name, opened, event_id)
+
+    def _skew(self) -> None:
+        """The clock of a process jumps."""
+        if exposed := self._exposed():
+            process = self._rng.choice(exposed)
+            process.clock_off = self._rng.choice((-30.0, -3.0, 2.0, 20.0))
+            self._fast_s = max(self._fast_s, process.clock_off)
+            self.note("skew", process.name, process.clock_off)
+
+    def _poison(self) -> None:
+        topic = self._rng.choice(sorted(READERS))
+        self.note("poison", topic)
+        self.kafka.append(topic, self._rng.randrange(PARTITIONS), None, POISON)
 
     def _publish(self, record: DefinitionRecord) -> None:
         self.kafka.append(DEFINITIONS, 0, record.record_key.encode(), record.to_bytes())
@@ -488,7 +571,7 @@ class World:
         rng = self._rng
         if not self._is_added and rng.random() < 0.08:
             self._is_added = True
-            self._define(ADDED)
+            self._define(ADDED, ADDED, "i1")
         if self.events and rng.random() < 0.2:
             value = rng.choice(self.events)
         elif rng.random() < 0.04:
