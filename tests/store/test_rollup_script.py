@@ -1281,6 +1281,20 @@ async def test_a_member_whose_event_is_withdrawn_keeps_those_beside_it_and_the_e
     assert [entry.kind for entry in acted(each, 0)[1]] == [AuditKind.ACTION_WITHOUT_EFFECT]
 
 
+@pytest.mark.parametrize("what", ["drop", "fire", "discard", "withdraw"])
+async def test_what_is_done_to_a_round_is_nothing_to_the_next_one_of_its_key(
+    redis: Redis, store: RoundStore, what: str
+) -> None:
+    """Rule R4: the round that was meant has gone by the time that the record is read."""
+    first, second = (entry(n, ANEW, "k", 0, 3, START_MS) for n in (0, 2))
+    gone = control(1, "discard", ANEW, "k", "0.0")
+    late = control(3, what, ANEW, "k", "0.0", **({"event_id": "e2.0"} if what == "withdraw" else {}))
+    _, *sent = await applied(store, None, first, gone, second, late)
+    told = [audited.kind for each in sent for audited in acted(each, 0)[1]]
+    assert told == ([] if what == "drop" else [AuditKind.ACTION_WITHOUT_EFFECT])
+    assert redis.hget("t:{0}:round:anew/i1/k", "count:0") == "1"
+
+
 async def test_what_comes_after_a_discarded_round_in_the_same_batch_opens_another(
     redis: Redis, store: RoundStore
 ) -> None:
