@@ -51,6 +51,8 @@ class Entry(NamedTuple):
     contribution: Contribution
     shard: int = 0
     is_remapped: bool = False
+    """Whether it has waited or been stored: newer events stay then, and that it is there already is no news."""
+    is_replayed: bool = False
 
 
 class Control(NamedTuple):
@@ -96,7 +98,10 @@ def entries_of(
         shard = shard_of(job.id, each.key, shards)
         if shard not in ours:
             raise IndexError(f"contribution {index} is for shard {shard}, which another partition feeds")
-        entries.append(Entry(offset, index, at, batch.source, job, event, each, shard, batch.is_remapped))
+        is_older = batch.is_remapped or batch.is_replayed
+        entries.append(
+            Entry(offset, index, at, batch.source, job, event, each, shard, is_older, batch.is_replayed)
+        )
     return entries
 
 
@@ -249,9 +254,11 @@ def _control(
 def _due(entry: Entry) -> tuple[int | str, ...]:
     """The earliest deadline that a contribution brings to its round, in ms since 1970, and what happens then (R4).
 
-    An event that was mapped again has waited since it came to the broker.
+    An event that was mapped again has waited since it came to the broker. One that is replayed waits from now on, also
+    where its window ended long ago, so that the others of its window have the time to follow.
     """
-    start, found = entry.event.at if entry.is_remapped else entry.at, []
+    has_waited = entry.is_remapped and not entry.is_replayed
+    start, found = entry.event.at if has_waited else entry.at, []
     for asset, deadline in enumerate(entry.job.deadlines):
         if deadline is None:
             continue
@@ -260,7 +267,7 @@ def _due(entry: Entry) -> tuple[int | str, ...]:
         if since == "first_member" or (is_own and ends is None):
             found.append((start + after, then))
         elif is_own and ends is not None:
-            found.append((ends + after, then))
+            found.append((max(ends, start) + after if entry.is_replayed else ends + after, then))
     return min(found, default=())
 
 

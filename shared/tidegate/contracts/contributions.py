@@ -84,6 +84,8 @@ class ContributionBatch(Message):
     is_remapped: bool = False
     """Whether the events waited in a round of an older definition, or were mapped by it (rule R6): of two events with
     one key the newer one then stays, whichever comes first."""
+    is_replayed: bool = False
+    """Whether the events are history that the job takes (rule D7). They too never take the place of newer ones."""
     jobs: tuple[JobRef, ...]
     events: tuple[MemberEvent, ...]
     entries: tuple[Contribution, ...]

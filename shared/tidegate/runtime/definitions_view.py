@@ -43,6 +43,9 @@ class DefinedJob:
     incarnation: str
     revision: int
     """Offset of its record."""
+    created: int = -1
+    """Offset of the record that created this incarnation: events that ingest let in by older definitions did not
+    reach it (rule D7, D24)."""
 
 
 class DefinitionsView:
@@ -73,7 +76,8 @@ class DefinitionsView:
                     job = from_plain(read.body)
                     assert isinstance(job, Job)
                     _ = JobRoutes(job).routes  # raises whatever a timetable of the user's own raises
-                    defined = DefinedJob(job, read.incarnation, record.offset)
+                    created = record.offset if read.created is None else read.created
+                    defined = DefinedJob(job, read.incarnation, record.offset, created)
                 self._jobs[name].append((record.offset, defined))
             elif kind == "asset":
                 asset = from_plain(read.body) if read is not None else None

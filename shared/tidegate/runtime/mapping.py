@@ -125,7 +125,11 @@ def map_event(
 
 
 def batch(
-    source: str, entries: Iterable[tuple[int, int, Mapped]], *, is_remapped: bool = False
+    source: str,
+    entries: Iterable[tuple[int, int, Mapped]],
+    *,
+    is_remapped: bool = False,
+    is_replayed: bool = False,
 ) -> ContributionBatch:
     """A record of `contributions` from (offset, ordinal, contribution), with jobs and events written once."""
     jobs: dict[JobRef, int] = {}
@@ -159,6 +163,7 @@ def batch(
         v=1,
         source=source,
         is_remapped=is_remapped,
+        is_replayed=is_replayed,
         jobs=tuple(jobs),
         events=tuple(members),
         entries=tuple(contributions),
