@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import KafkaError, Message, Producer
+from redis import Redis
 
 from tests.broker.conftest import Installed, installed
 from tests.e2e.outside import Outside
@@ -32,6 +33,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "dispatcher": ("run-requests", "run-events"),
 }
 _POLL_S = 0.1
+_BY_KEY = -1  # as librdkafka has it
 
 Entry = Mapping[str, Any]
 """A message as it was read, plain JSON."""
@@ -81,8 +83,8 @@ class Stack:
     ) -> None:
         """Publish one event; `flush` waits for the broker."""
         value = event(asset, key, id, **data)
-        where = {} if partition is None else {"partition": partition}
-        self._producer.produce("asset-events", value, asset, on_delivery=_no_error, **where)
+        where = _BY_KEY if partition is None else partition
+        self._producer.produce("asset-events", value, asset, where, on_delivery=_no_error)
         self._producer.poll(0)
 
     def flush(self) -> None:
@@ -131,6 +133,12 @@ class Stack:
     ) -> None:
         """Return once these are the open rounds of a job."""
         until(lambda: self.waiting(job) == wanted, lambda: f"{wanted}, found {self.waiting(job)}", timeout)
+
+    def redis_calls(self) -> int:
+        """How many commands Redis has run so far, those inside scripts too."""
+        with Redis.from_url(self.at.redis, decode_responses=True) as redis:
+            said: Any = redis.info("commandstats")
+        return sum(each["calls"] for each in said.values())
 
     def settle(self, timeout: float = 90) -> None:
         """Return when nothing is left to do: every service has committed all there is, and no log grows meanwhile."""

@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message
 
-from tests.broker.stack import Stack, event, ids, producer, stack, until
+from tests.broker.stack import Stack, event, ids, producer, stack
 from tests.servers.backends import Backend
 from tidegate import (
     Asset,
-    AssetAlias,
     AssetAll,
     DayWindow,
     FixedKeyMapper,
@@ -135,13 +134,13 @@ def test_b005_rounds_that_never_fire_cost_the_others_nothing(on: Stack) -> None:
         job("stuck5", Asset("dead5") & Asset("never5"), IdentityMapper()),
     )
 
-    def commands_of_redis(day: str, runs: int) -> float:
-        before = _calls(on)
+    def commands_of_redis(day: str, runs: int) -> int:
+        before = on.redis_calls()
         for hour in hours(day):
             on.give("hourly5", hour, hour)
         on.flush()
         on.until_commands("day_sum5", runs, timeout=10)
-        return _calls(on) - before
+        return on.redis_calls() - before
 
     alone = commands_of_redis("2026-03-10", 1)
     for number in range(2_000):
@@ -242,16 +241,18 @@ def test_b052_a_burst_of_distinct_keys_gives_a_run_for_each(on: Stack) -> None:
 
 def test_b053_sixteen_producers_of_one_partition_at_one_instant_all_succeed(on: Stack) -> None:
     on.apply(job("day_sum53", Asset("hourly53"), days()))
-    together, errors = Barrier(16), []
+    together, errors = Barrier(16), list[KafkaError]()
+
+    def note(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            errors.append(error)
 
     def publish(number: int) -> int:
-        sender: Producer = producer(on.at.kafka, 0)
+        sender = producer(on.at.kafka, 0)
         value = event("hourly53", "2026-03-10T05", f"event-{number}")
         sender.list_topics("asset-events", timeout=10)
         together.wait(30)
-        sender.produce(
-            "asset-events", value, "hourly53", on_delivery=lambda error, _: error and errors.append(error)
-        )
+        sender.produce("asset-events", value, "hourly53", on_delivery=note)
         return sender.flush(30)
 
     with ThreadPoolExecutor(16) as threads:
@@ -262,17 +263,3 @@ def test_b053_sixteen_producers_of_one_partition_at_one_instant_all_succeed(on: 
     assert on.waiting("day_sum53") == {"2026-03-10": (1, 24)}
     assert [each["kind"] for each in on.audit(job="day_sum53")] == ["member-replaced"] * 15
     assert not [each for each in on.outside.read("asset-events.rejected") if "hourly53" in str(each.value)]
-
-
-def _calls(on: Stack) -> float:
-    """How many commands Redis has run, those inside scripts too."""
-    import asyncio
-
-    from tidegate.runtime.redis import connect_redis
-
-    async def look() -> float:
-        async with connect_redis(on.at.redis) as redis:
-            said = await redis.info("commandstats")
-            return float(sum(each["calls"] for each in said.values()))
-
-    return asyncio.run(look())

@@ -10,7 +10,20 @@ import typer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from redis.exceptions import RedisError
 
-from tidegate.cli import apply, emit, exec, gaps, operate, pending, replay, simulate, status, topics, up, worker
+from tidegate.cli import (
+    apply,
+    emit,
+    exec,
+    gaps,
+    operate,
+    pending,
+    replay,
+    simulate,
+    status,
+    topics,
+    up,
+    worker,
+)
 from tidegate.core.errors import TidegateError
 
 _SERVER: Final = re.compile(r"\('([^']+)', (\d+)")
