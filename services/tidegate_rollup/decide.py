@@ -281,7 +281,12 @@ def _stored(name: str, entry: Entry) -> tuple[str, int]:
     start = f'"{_digest(name, event)}",{_json(event.key)}'
     carried = False if each.is_date_failed else each.carried
     is_named_otherwise = event.asset and event.asset != entry.job.assets[each.asset]
-    more: tuple[Any, ...] = (event.asset if is_named_otherwise else None, event.team, event.aliases or None)
+    more: tuple[Any, ...] = (
+        event.asset if is_named_otherwise else None,
+        event.team,
+        event.aliases or None,
+        each.also or None,
+    )
     while more and more[-1] is None:
         more = more[:-1]
     rest = (event.id, event.source, event.at, event.date, carried, event.extra, *more)
@@ -363,6 +368,13 @@ class StoredEvent(NamedTuple):
     """Its asset's name, where the schedule names the asset otherwise."""
     team: str | None = None
     aliases: Sequence[str] | None = None
+    also: Sequence[int] | None = None
+    """The other assets by which it counts for this round (B060)."""
+
+    def routes(self, job: JobRef, asset: int) -> tuple[str, ...] | None:
+        """How the schedule names the ways by which it came, in order; None where its asset's name says it all."""
+        named = tuple(job.assets[each] for each in sorted((asset, *(self.also or ()))))
+        return None if named == (self.asset or job.assets[asset],) else named
 
     @property
     def contributed_date(self) -> ContributedDate:
@@ -448,6 +460,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
                 partition_date=None if event.date is None else from_us(event.date),
                 received_at=from_ms(event.at),
                 extra=event.extra,
+                routes=event.routes(job, asset),
             )
             for asset, member, event in stored
         ),

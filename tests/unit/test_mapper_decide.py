@@ -123,6 +123,7 @@ def test_b060_two_ways_of_one_event_into_one_job_are_two_places_of_one_event() -
     )
     mapped, audit = map_event(event("a", aliases=("out", "out")), ways, "p")
     assert jobs_of(mapped) == [("three", 0), ("three", 1), ("two", 0), ("two", 1)]
+    assert [each.also for each in mapped] == [(1,), (0,), (1,), (0,)]
     assert len({id(each.event) for each in mapped}) == 1
     assert audit == []
 

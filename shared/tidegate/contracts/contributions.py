@@ -71,6 +71,8 @@ class Contribution(NamedTuple):
     """Whether the mapper failed to read a date: the run then has none."""
     ends: int | None = None
     """When the window's own period ends, milliseconds since 1970, where a deadline counts from there."""
+    also: tuple[int, ...] = ()
+    """The other assets of the job by which the event counts for the same key, ascending (B060)."""
 
 
 class ContributionBatch(Message):

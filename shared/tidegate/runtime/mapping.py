@@ -92,6 +92,8 @@ class Mapped(NamedTuple):
     asset: int
     target: Target
     carried: int | None
+    also: tuple[int, ...] = ()
+    """The other assets of the job by which the event counts for the same key (B060)."""
 
 
 def map_event(
@@ -111,7 +113,8 @@ def map_event(
         event.team,
         event.aliases,
     )
-    for job, route in plan.ways(event):
+    ways = plan.ways(event)
+    for job, route in ways:
         if plan.multi_team:
             known = plan.assets.get(event.asset)
             refused = route.refusal(event.team, known.access_control if known else None)
@@ -121,7 +124,26 @@ def map_event(
         taken = route.take(event.partition_key, event.partition_date)
         audit += (_entry(note, event, route, position, service) for note in taken.notes)
         mapped += (Mapped(job, member, route.index, target, taken.carried) for target in taken.targets)
+    if len({id(way.job) for way in ways}) < len(ways):
+        mapped = _with_other_ways(mapped)
     return mapped, audit
+
+
+def _with_other_ways(mapped: Sequence[Mapped]) -> list[Mapped]:
+    """The contributions of one event, each with the other ways into its round."""
+    ways: dict[tuple[str, str], list[int]] = {}
+    for each in mapped:
+        assets = ways.setdefault((each.job.id, each.target.placement.key), [])
+        if each.asset not in assets:
+            assets.append(each.asset)
+    return [
+        each._replace(
+            also=tuple(
+                asset for asset in ways[each.job.id, each.target.placement.key] if asset != each.asset
+            )
+        )
+        for each in mapped
+    ]
 
 
 def batch(
@@ -156,6 +178,7 @@ def batch(
                 each.carried,
                 bool(each.target.problem),
                 each.target.ends,
+                each.also,
             )
         )
     # Built from our own values, so there is nothing to validate; readers do.
