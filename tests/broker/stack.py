@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from tests.servers.backends import Backend
 from tests.servers.services import ServiceProcess
 from tidegate import Asset, Job
 from tidegate.contracts.events import EVENT_TYPE
+from tidegate.contracts.redis_keys import shard_prefix
 from tidegate.definitions import Definitions
 from tidegate.runtime.applying import Applied, apply_definitions
 from tidegate.runtime.definitions_view import definitions_view
@@ -104,12 +107,13 @@ class Stack:
         return self.commands(job)
 
     def audit(self, *kinds: str, job: str | None = None) -> list[Entry]:
-        """The audit entries of some kinds (of a job), by distinct id."""
+        """The audit entries of some kinds, or of all but the jobs' creation (of a job), by distinct id."""
         found = {record.value["id"]: record.value for record in self.outside.read("audit-log")}
         return [
             each
             for each in found.values()
-            if (not kinds or each["kind"] in kinds) and job in (None, each.get("job"))
+            if (each["kind"] in kinds if kinds else each["kind"] != "consumer-registered")
+            and job in (None, each.get("job"))
         ]
 
     def waiting(self, job: str) -> dict[str | None, tuple[int, int]]:
@@ -147,11 +151,32 @@ class Stack:
 
         def is_settled() -> bool:
             before = self.outside.ends(topics)
-            return not self._behind() and self.outside.ends(topics) == before
+            return not self.behind() and self.outside.ends(topics) == before
 
-        until(is_settled, lambda: f"the services to settle: {self._behind()}", timeout)
+        until(is_settled, lambda: f"the services to settle: {self.behind()}", timeout)
 
-    def _behind(self) -> dict[str, int]:
+    def tidegate(self, *arguments: str) -> str:
+        """What the command line prints; fails where it does not end well."""
+        where = ("--kafka", self.at.kafka, "--namespace", self.at.namespace)
+        command = [sys.executable, "-m", "tidegate.cli", *arguments, *where]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def until_folded(self, job: str, revision: int | None) -> None:
+        """Return when every shard has taken in this revision of a job."""
+
+        def are_there() -> bool:
+            with Redis.from_url(self.at.redis, decode_responses=True) as redis:
+                found = [
+                    redis.hget(f"{shard_prefix(self.at.namespace, n)}revisions", job) for n in range(SHARDS)
+                ]
+            return found == [str(revision)] * SHARDS
+
+        until(are_there, f"revision {revision} of {job} to be folded")
+
+    def behind(self) -> dict[str, int]:
+        """How many records every service has not committed yet; without those that have nothing to do."""
         waiting = {
             name: sum(self.outside.waiting(f"{self.at.namespace}-{name}", read, enough=1_000).values())
             for name, read in READS.items()

@@ -3,17 +3,23 @@
 Each has assets and jobs of its own, named after the case.
 """
 
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
 from threading import Barrier
 
 import pytest
 from confluent_kafka import KafkaError, Message
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from redis import Redis
 
-from tests.broker.stack import Stack, event, ids, producer, stack
+from tests.broker.stack import PARTITIONS, Stack, event, ids, producer, stack, until
 from tests.servers.backends import Backend
 from tidegate import (
     Asset,
+    AssetAlias,
     AssetAll,
     DayWindow,
     FixedKeyMapper,
@@ -75,25 +81,25 @@ def hours(day: str) -> list[str]:
 
 def test_b001_members_that_come_at_once_by_two_ways_meet_in_one_round_with_one_date(on: Stack) -> None:
     on.apply(job("join1", Asset("a1") & Asset("b1")))
-    date = "2026-08-01T00:00:00Z"
+    at = "2026-08-01T00:00:00Z"
     keys = [f"key-{number:03}" for number in range(200)]
     for key in keys[:50]:
-        on.give("a1", key, f"a-{key}", partition=0, partition_date=date)
+        on.give("a1", key, f"a-{key}", partition=0, partition_date=at)
     for key in keys[50:100]:
         on.give("b1", key, f"b-{key}", partition=1)
     on.until_waiting("join1", dict.fromkeys(keys[:100], (1, 2)))
     for key in keys[:50]:
         on.give("b1", key, f"b-{key}", partition=1)
     for key in keys[50:100]:
-        on.give("a1", key, f"a-{key}", partition=0, partition_date=date)
+        on.give("a1", key, f"a-{key}", partition=0, partition_date=at)
     for key in keys[100:]:  # at once, whichever is first
-        on.give("a1", key, f"a-{key}", partition=0, partition_date=date)
+        on.give("a1", key, f"a-{key}", partition=0, partition_date=at)
         on.give("b1", key, f"b-{key}", partition=1)
     on.until_commands("join1", 200)
     on.settle()
     commands = on.commands("join1")
     assert sorted(each["partition_key"] for each in commands) == keys
-    assert {each["partition_date"] for each in commands} == {date}
+    assert {each["partition_date"] for each in commands} == {at}
     assert all(ids(each) == [f"{asset}-{each['partition_key']}" for asset in "ab"] for each in commands)
     assert on.waiting("join1") == {}
 
@@ -263,3 +269,166 @@ def test_b053_sixteen_producers_of_one_partition_at_one_instant_all_succeed(on: 
     assert on.waiting("day_sum53") == {"2026-03-10": (1, 24)}
     assert [each["kind"] for each in on.audit(job="day_sum53")] == ["member-replaced"] * 15
     assert not [each for each in on.outside.read("asset-events.rejected") if "hourly53" in str(each.value)]
+
+
+def test_b055_a_new_job_starts_from_now_and_takes_what_was_stored_only_where_it_asks(on: Stack) -> None:
+    first = date(2024, 1, 1)  # a Monday, so 500 days are 71 weeks and 3 days
+    old = [(first + timedelta(days=n)).isoformat() for n in range(500)]
+    for day in old:
+        on.give("daily55", day, day)
+    on.settle()
+    created = on.apply(job("week55", Asset("daily55"), weeks()))
+    on.give("daily55", "2026-03-10", "new")
+    on.until_waiting("week55", {THE_WEEK: (1, 7)})
+    again = on.apply(job("week55", Asset("daily55"), weeks()), delete=["week55"])
+    on.give("daily55", "2026-03-11", "newer")
+    on.until_waiting("week55", {THE_WEEK: (1, 7)})
+    registered = on.audit("consumer-registered", job="week55")
+    places = {f"definitions/0@{applied.changes[-1].revision}" for applied in (created, again)}
+    assert {each["position"] for each in registered} == places
+    assert on.commands("week55") == []
+
+    pending = {"2025-05-12 (W20)": (3, 7), THE_WEEK: (2, 7)}
+    for _ in range(2):  # what was taken once is taken no more
+        assert "501 stored events" in on.tidegate("replay", "week55", "--by", "ana")
+        on.until_commands("week55", 71)
+        on.settle()
+        commands = on.commands("week55")
+        assert sorted(each for command in commands for each in ids(command)) == old[: 71 * 7]
+        assert {len(command["triggering_asset_events"]) for command in commands} == {7}
+        assert on.waiting("week55") == pending
+    told = on.audit("replayed", job="week55")
+    assert [(each["details"]["by"], each["details"]["events"]) for each in told] == [("ana", 501)] * 2
+
+    schedule = PartitionedAssetTimetable(Asset("daily55"), weeks())
+    applied = on.apply(Job("asks55", schedule, replay_from="beginning"))
+    assert [(each.job, each.events) for each in applied.replayed] == [("asks55", 502)]
+    on.until_commands("asks55", 71)
+    on.give("daily55", "2026-03-12", "newest")
+    on.until_waiting("asks55", {"2025-05-12 (W20)": (3, 7), THE_WEEK: (3, 7)})
+    assert on.audit(job="asks55") == on.audit("replayed", job="asks55")
+
+
+def test_b060_an_event_that_comes_directly_and_by_an_alias_gives_one_run_that_names_both_ways(
+    on: Stack,
+) -> None:
+    on.apply(job("two60", Asset("a60") | AssetAlias("out60")))
+    on.give("a60", "k", "both ways", aliases=["out60"])
+    on.until_commands("two60", 1)
+    on.settle()
+    (command,) = on.commands("two60")
+    (came,) = command["triggering_asset_events"]
+    assert (command["partition_key"], came["id"], came["asset"]) == ("k", "both ways", "a60")
+    assert came["routes"] == ["a60", "out60"]
+    assert on.audit(job="two60") == []
+
+
+def test_b064_an_event_whose_asset_left_the_schedule_is_told_of_and_the_round_goes_on(on: Stack) -> None:
+    on.apply(job("join64", Asset("a64") & Asset("b64")))
+    on.give("a64", "k", "left")
+    on.until_waiting("join64", {"k": (1, 2)})
+    on.apply(job("join64", Asset("b64")))
+    until(lambda: on.audit(job="join64"), "the event to be told of")
+    on.give("b64", "k", "stays")
+    on.until_commands("join64", 1)
+    on.settle()
+    assert [(each["partition_key"], ids(each)) for each in on.commands("join64")] == [("k", ["stays"])]
+    assert [(each["kind"], each["event_id"]) for each in on.audit(job="join64")] == [("round-closed", "left")]
+
+
+def test_b065_a_definition_that_begins_earlier_runs_nothing_again_but_what_is_new(on: Stack) -> None:
+    def begins(day: date) -> Job:
+        start = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        return Job("week65", PartitionedAssetTimetable(Asset("daily65"), weeks()), start_date=start)
+
+    first, earlier = date(2025, 6, 2), date(2025, 5, 26)
+    on.apply(begins(first))
+    for n in range(350):
+        day = (first + timedelta(days=n)).isoformat()
+        on.give("daily65", day, day)
+    on.until_commands("week65", 50)
+    applied = on.apply(begins(earlier))
+    on.until_folded("week65", applied.changes[-1].revision)
+    on.settle()
+    assert len(on.commands("week65")) == 50
+    for n in range(7):
+        day = (earlier + timedelta(days=n)).isoformat()
+        on.give("daily65", day, day)
+    on.give("daily65", "2025-06-02", "made again")
+    on.until_commands("week65", 51)
+    on.settle()
+    found = [each["partition_key"] for each in on.commands("week65")]
+    assert len(found) == len(set(found)) == 51
+    assert "2025-05-26 (W22)" in found
+    assert [(each["kind"], each["event_id"]) for each in on.audit(job="week65")] == [
+        ("member-rerun", "made again")
+    ]
+
+
+def test_b099_the_last_member_is_not_lost_where_redis_refuses_just_then(on: Stack) -> None:
+    on.apply(job("regions99", Asset("regional99"), segments("all", "us", "eu", "apac")))
+    for region in ("us", "eu"):
+        on.give("regional99", region, region)
+    on.until_waiting("regions99", {"all": (2, 3)})
+    on.settle()
+    rollups = on.replicas("rollup")
+    for each in rollups:
+        each.kill(signal.SIGSTOP)
+    on.give("regional99", "apac", "apac")
+    on.flush()
+    until(lambda: on.behind() == {"rollup": 1}, "the last member to wait for the rollup alone")
+    with Redis.from_url(on.at.redis) as redis:
+        redis.config_set("maxmemory", 1)  # from now on every write is answered with an error
+        try:
+            for each in rollups:
+                each.kill(signal.SIGCONT)
+
+            def refusals() -> int:
+                return sum(each.log_file.read_text().count("'maxmemory'") for each in rollups)
+
+            until(lambda: refusals() >= 2, "Redis to refuse the rollup twice")
+            assert not all(each.ready().get("ready") for each in rollups)
+        finally:
+            redis.config_set("maxmemory", 0)
+    on.until_commands("regions99", 1)
+    on.settle()
+    assert [ids(each) for each in on.commands("regions99")] == [["apac", "eu", "us"]]
+    assert on.audit(job="regions99") == []
+    assert on.outside.read("asset-events.rejected") == []
+
+
+def test_b099_a_round_runs_once_though_the_step_that_completes_it_fails_five_times(on: Stack) -> None:
+    on.apply(job("fails99", Asset("fails99"), segments("all", "us", "eu", "apac")))
+    for region in ("us", "eu"):
+        on.give("fails99", region, region)
+    on.until_waiting("fails99", {"all": (2, 3)})
+    for each in on.replicas("rollup"):
+        each.stop()
+    faulty = on.at.service("rollup", "rollup-faulty", TIDEGATE_CRASH_POINT="rollup.sent:5:fail")
+    with faulty:
+        faulty.wait_ready()
+        on.give("fails99", "apac", "apac")
+        on.until_commands("fails99", 1)
+        on.settle()
+        failed = [name for name in faulty.log_file.read_text().splitlines() if "InjectedError" in name]
+        assert len(failed) == 5
+        assert [ids(each) for each in on.commands("fails99")] == [["apac", "eu", "us"]]
+    for each in on.replicas("rollup"):
+        each.start()
+    assert on.audit(job="fails99") == []
+
+
+def test_b117_members_meet_though_the_topic_of_events_has_grown_between_them(on: Stack) -> None:
+    on.apply(job("regions117", Asset("regional117"), segments("all", "us", "eu", "apac")))
+    on.give("regional117", "us", "us", partition=1)
+    on.until_waiting("regions117", {"all": (1, 3)})
+    wanted = [NewPartitions("asset-events", 2 * PARTITIONS)]
+    admin = AdminClient({"bootstrap.servers": on.at.kafka})
+    admin.create_partitions(wanted)["asset-events"].result(30)
+    sender = producer(on.at.kafka)
+    for region, partition in (("eu", PARTITIONS + 1), ("apac", 2 * PARTITIONS - 1)):
+        sender.produce("asset-events", event("regional117", region, region), None, partition)
+    assert sender.flush(30) == 0
+    on.until_commands("regions117", 1)
+    on.settle()
+    assert [ids(each) for each in on.commands("regions117")] == [["apac", "eu", "us"]]

@@ -1218,6 +1218,18 @@ async def test_b060_an_event_by_two_ways_gives_one_run_that_names_both_and_is_to
     assert kinds(await applied(store, 1, *ways(1))) == ["duplicate-event"]
 
 
+async def test_b064_what_waits_longer_than_events_are_remembered_still_counts(store: RoundStore) -> None:
+    first = entry(0, DAY, "k", 0, 3, START_MS)
+    await applied(store, None, first)
+    for n in range(1, 9):  # others come and fire meanwhile, so that what has expired is taken out
+        at = START_MS + n * HORIZON_MS
+        await applied(store, n, *(entry(n, EACH, f"k{n}", 0, 1, at),))
+    at = START_MS + 8 * HORIZON_MS
+    (fired,) = await applied(store, 9, entry(9, DAY, "k", 1, 3, at), entry(10, DAY, "k", 2, 3, at))
+    request, _ = run_request(fired)
+    assert [event.id for event in request.events] == ["e0.0", "e9.0", "e10.0"]
+
+
 async def test_a_round_that_was_dropped_is_not_run_again_by_a_member_that_comes_again(
     store: RoundStore,
 ) -> None:

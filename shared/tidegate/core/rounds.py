@@ -47,7 +47,7 @@ class Arrival:
     """Whether it waited under an older definition (rule R6). It is then no news that it is there already, and events
     that came to the broker after it are newer than it, though they were taken in before."""
     is_further_way: bool = False
-    """Whether the event comes to this round by an asset of lower index too, where it is told of if it repeats (B060)."""
+    """Whether the event comes to this round by an asset of lower index too: a repeat is told of there alone (B060)."""
 
     def is_older_than(self, other: Event | None) -> bool:
         """Whether it comes too late to take the place of an event that is there."""
