@@ -90,11 +90,11 @@ def entries_of(
     """
     entries = []
     for index, each in enumerate(batch.entries):
-        if min(each.job, each.event, each.asset, each.member) < 0 or each.member >= each.size:
+        if min(each.job, each.event, each.asset, each.member, *each.also) < 0 or each.member >= each.size:
             raise IndexError(f"contribution {index} has an index out of range: {each}")
         job, event = batch.jobs[each.job], batch.events[each.event]
-        if each.asset >= len(job.assets):
-            raise IndexError(f"contribution {index} has asset {each.asset} of {len(job.assets)}")
+        if (asset := max((each.asset, *each.also))) >= len(job.assets):
+            raise IndexError(f"contribution {index} has asset {asset} of {len(job.assets)}")
         shard = shard_of(job.id, each.key, shards)
         if shard not in ours:
             raise IndexError(f"contribution {index} is for shard {shard}, which another partition feeds")

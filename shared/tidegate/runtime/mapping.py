@@ -138,9 +138,7 @@ def _with_other_ways(mapped: Sequence[Mapped]) -> list[Mapped]:
             assets.append(each.asset)
     return [
         each._replace(
-            also=tuple(
-                asset for asset in ways[each.job.id, each.target.placement.key] if asset != each.asset
-            )
+            also=tuple(asset for asset in ways[each.job.id, each.target.placement.key] if asset != each.asset)
         )
         for each in mapped
     ]
