@@ -12,6 +12,7 @@ from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.core.conditions import Leaf
 from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef
+from tidegate.definitions.known import names_by_uri
 from tidegate.definitions.routes import JobRoutes, Note, Route, Target
 from tidegate.definitions.uris import without_credentials
 from tidegate.runtime.definitions_view import DefinedJob
@@ -45,33 +46,50 @@ class Plan:
         return sorted(found.values(), key=lambda way: (way.job.id, way.route.index))
 
 
+Known = dict[str, tuple[Way, ...]]
+"""The ways into each job as they were made last, by its id. They remember keys, so they are worth keeping."""
+
+
 def plan(
-    jobs: Iterable[DefinedJob], assets: Mapping[str, Asset] | None = None, *, multi_team: bool = False
+    jobs: Iterable[DefinedJob],
+    assets: Mapping[str, Asset] | None = None,
+    *,
+    multi_team: bool = False,
+    known: Known | None = None,
 ) -> Plan:
-    """The ways that a set of definitions gives; `assets` are all that they name, by name."""
+    """The ways that a set of definitions gives; `assets` are all that they name, by name.
+
+    Ways of revisions that are in `known` are taken from there, and the others are put there.
+    """
     found = Plan(assets or {}, multi_team)
-    by_uri: dict[str, list[str]] = {}
-    for name, asset in found.assets.items():
-        by_uri.setdefault(asset.uri, []).append(name)
+    by_uri = names_by_uri(found.assets)
+    known = {} if known is None else known
     for defined in sorted(jobs, key=lambda each: each.job.id):
-        job = JobRoutes(defined.job)
-        ref = JobRef(
-            id=defined.job.id,
-            incarnation=defined.incarnation,
-            revision=defined.revision,
-            rollups=job.rollups,
-            assets=job.labels,
-            clauses=job.clauses,
-            rerun_policy=job.rerun_policy,
-            deadlines=job.deadlines,
-        )
-        for route in job.routes:
-            way = Way(ref, route)
+        ways = known.get(defined.job.id, ())
+        if not ways or ways[0].job[:3] != (defined.job.id, defined.incarnation, defined.revision):
+            ways = known[defined.job.id] = _ways(defined)
+        for way in ways:
+            route = way.route
             if isinstance(route.leaf, AssetAlias):
                 found.by_alias.setdefault(route.leaf.name, []).append(way)
             for name in _names(route.leaf, by_uri):
                 found.by_asset.setdefault(name, []).append(way)
     return found
+
+
+def _ways(defined: DefinedJob) -> tuple[Way, ...]:
+    job = JobRoutes(defined.job)
+    ref = JobRef(
+        id=defined.job.id,
+        incarnation=defined.incarnation,
+        revision=defined.revision,
+        rollups=job.rollups,
+        assets=job.labels,
+        clauses=job.clauses,
+        rerun_policy=job.rerun_policy,
+        deadlines=job.deadlines,
+    )
+    return tuple(Way(ref, route) for route in job.routes)
 
 
 def _names(leaf: Leaf, by_uri: Mapping[str, Sequence[str]]) -> Sequence[str]:
