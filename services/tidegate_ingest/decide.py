@@ -23,7 +23,7 @@ from tidegate.core.audit import AuditKind, kind_of_refusal
 from tidegate.core.errors import DefinitionError, InvalidEventError
 from tidegate.core.instants import to_us
 from tidegate.definitions import Asset
-from tidegate.definitions.known import unknown_asset
+from tidegate.definitions.known import names_by_uri, unknown_asset
 from tidegate.definitions.uris import normal_uri, without_credentials
 from tidegate.runtime.unreadable import is_stand_in
 
@@ -39,7 +39,7 @@ class KnownAssets:
 
     def __init__(self, assets: Mapping[str, Asset]) -> None:
         self._names = frozenset(assets)
-        self._by_uri = {without_credentials(assets[name].uri): name for name in sorted(assets, reverse=True)}
+        self._by_uri = names_by_uri(assets)
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -54,7 +54,7 @@ class KnownAssets:
         if update.asset is not None:
             return without_credentials(update.asset)
         assert uri is not None
-        return self._by_uri.get(uri, uri)
+        return self._by_uri.get(uri, (uri,))[0]
 
 
 def _normal(uri: str) -> str:

@@ -18,7 +18,7 @@ from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
-from tidegate.runtime.mapping import Mapped, Plan, batch, map_event, plan
+from tidegate.runtime.mapping import Known, Mapped, Plan, batch, map_event, plan
 from tidegate.runtime.positions import Gap, Highs, Position, source_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.redis import connect_redis
@@ -39,13 +39,17 @@ class Mapper:
         assert view.installation is not None
         self._view, self._counts = view, view.installation
         self._plan_at = lru_cache(maxsize=16)(self._plan)
+        self._known: Known = {}
         self._highs: dict[TopicPartition, Highs] = {}
         self._incarnations: dict[TopicPartition, int] = {}
 
     def _plan(self, stamp: int) -> Plan:
         view = self._view
         return plan(
-            view.jobs_at(stamp).values(), view.assets_at(stamp), multi_team=view.is_multi_team_at(stamp)
+            view.jobs_at(stamp).values(),
+            view.assets_at(stamp),
+            multi_team=view.is_multi_team_at(stamp),
+            known=self._known,
         )
 
     def start(self, positions: Mapping[TopicPartition, Position]) -> None:

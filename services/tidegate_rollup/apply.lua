@@ -231,6 +231,12 @@ local function about_older(event)
   return event and ',"other":[' .. event .. ']' or ''
 end
 
+-- Whether it is by a further way that an event comes here, which is then told of where it comes by the first (B060).
+local function is_further_way(asset, event)
+  local also = cjson.decode('[' .. event .. ']')[12]
+  return type(also) == 'table' and also[1] < asset
+end
+
 -- Whether an event that was mapped again came to the broker before the one that is there (R6).
 local function is_older(event, old)
   return remapped and old and cjson.decode('[' .. event .. ']')[5] <= cjson.decode('[' .. old .. ']')[5]
@@ -243,7 +249,7 @@ local function replace_or_keep(offset, ordinal, at, asset, place, date, event, k
   local old, digest = values[place], digest_of(event)
   if is_beside then old = call('HGET', round, field) end
   if old and digest_of(old) == digest or call('HEXISTS', round, 'r:' .. digest) == 1 then
-    return remapped or audit('duplicate-event', offset, ordinal, at, asset, event)
+    return remapped or is_further_way(asset, event) or audit('duplicate-event', offset, ordinal, at, asset, event)
   end
   if is_older(event, old) then
     call('HSET', round, 'r:' .. digest, '')
@@ -372,7 +378,7 @@ local function is_past(offset, ordinal, at, asset, place, date, event, key_end)
   end
   local seen_at = fired_at[digest] or call('ZSCORE', seen, digest)
   if seen_at and tonumber(seen_at) >= since then
-    return remapped or audit('duplicate-event', offset, ordinal, at, asset, event) or true
+    return remapped or is_further_way(asset, event) or audit('duplicate-event', offset, ordinal, at, asset, event) or true
   end
   local policy = job.policy or (date or mark.dated) and 'ignore' or 'new_round'
   if policy == 'new_round' then

@@ -51,6 +51,8 @@ class Entry(NamedTuple):
     contribution: Contribution
     shard: int = 0
     is_remapped: bool = False
+    """Whether it has waited or been stored: newer events stay then, and that it is there already is no news."""
+    is_replayed: bool = False
 
 
 class Control(NamedTuple):
@@ -88,15 +90,18 @@ def entries_of(
     """
     entries = []
     for index, each in enumerate(batch.entries):
-        if min(each.job, each.event, each.asset, each.member) < 0 or each.member >= each.size:
+        if min(each.job, each.event, each.asset, each.member, *each.also) < 0 or each.member >= each.size:
             raise IndexError(f"contribution {index} has an index out of range: {each}")
         job, event = batch.jobs[each.job], batch.events[each.event]
-        if each.asset >= len(job.assets):
-            raise IndexError(f"contribution {index} has asset {each.asset} of {len(job.assets)}")
+        if (asset := max((each.asset, *each.also))) >= len(job.assets):
+            raise IndexError(f"contribution {index} has asset {asset} of {len(job.assets)}")
         shard = shard_of(job.id, each.key, shards)
         if shard not in ours:
             raise IndexError(f"contribution {index} is for shard {shard}, which another partition feeds")
-        entries.append(Entry(offset, index, at, batch.source, job, event, each, shard, batch.is_remapped))
+        is_older = batch.is_remapped or batch.is_replayed
+        entries.append(
+            Entry(offset, index, at, batch.source, job, event, each, shard, is_older, batch.is_replayed)
+        )
     return entries
 
 
@@ -249,9 +254,11 @@ def _control(
 def _due(entry: Entry) -> tuple[int | str, ...]:
     """The earliest deadline that a contribution brings to its round, in ms since 1970, and what happens then (R4).
 
-    An event that was mapped again has waited since it came to the broker.
+    An event that was mapped again has waited since it came to the broker. One that is replayed waits from now on, also
+    where its window ended long ago, so that the others of its window have the time to follow.
     """
-    start, found = entry.event.at if entry.is_remapped else entry.at, []
+    has_waited = entry.is_remapped and not entry.is_replayed
+    start, found = entry.event.at if has_waited else entry.at, []
     for asset, deadline in enumerate(entry.job.deadlines):
         if deadline is None:
             continue
@@ -260,7 +267,7 @@ def _due(entry: Entry) -> tuple[int | str, ...]:
         if since == "first_member" or (is_own and ends is None):
             found.append((start + after, then))
         elif is_own and ends is not None:
-            found.append((ends + after, then))
+            found.append((max(ends, start) + after if entry.is_replayed else ends + after, then))
     return min(found, default=())
 
 
@@ -274,7 +281,12 @@ def _stored(name: str, entry: Entry) -> tuple[str, int]:
     start = f'"{_digest(name, event)}",{_json(event.key)}'
     carried = False if each.is_date_failed else each.carried
     is_named_otherwise = event.asset and event.asset != entry.job.assets[each.asset]
-    more: tuple[Any, ...] = (event.asset if is_named_otherwise else None, event.team, event.aliases or None)
+    more: tuple[Any, ...] = (
+        event.asset if is_named_otherwise else None,
+        event.team,
+        event.aliases or None,
+        each.also or None,
+    )
     while more and more[-1] is None:
         more = more[:-1]
     rest = (event.id, event.source, event.at, event.date, carried, event.extra, *more)
@@ -356,6 +368,13 @@ class StoredEvent(NamedTuple):
     """Its asset's name, where the schedule names the asset otherwise."""
     team: str | None = None
     aliases: Sequence[str] | None = None
+    also: Sequence[int] | None = None
+    """The other assets by which it counts for this round (B060)."""
+
+    def routes(self, job: JobRef, asset: int) -> tuple[str, ...] | None:
+        """How the schedule names the ways by which it came, in order; None where its asset's name says it all."""
+        named = tuple(job.assets[each] for each in sorted((asset, *(self.also or ()))))
+        return None if named == (self.asset or job.assets[asset],) else named
 
     @property
     def contributed_date(self) -> ContributedDate:
@@ -441,6 +460,7 @@ def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
                 partition_date=None if event.date is None else from_us(event.date),
                 received_at=from_ms(event.at),
                 extra=event.extra,
+                routes=event.routes(job, asset),
             )
             for asset, member, event in stored
         ),

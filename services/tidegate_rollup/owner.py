@@ -154,7 +154,9 @@ class PartitionOwner:
             if known:
                 furthest[tp] = max(known, key=lambda each: each.offset)
             # A shard that is new or was lost is rebuilt from the log's beginning (R2).
-            lowest = min(each.offset for each in known) if len(known) == len(replies) else None
+            lowest = min(each.offset for each in known) if known and len(known) == len(replies) else None
+            if not replies and tp in committed:  # more partitions than shards: this one feeds none
+                lowest = committed[tp].offset
             places[tp] = self._place(tp, tp in committed, lowest, furthest.get(tp), *bounds[tp])
         whole = {tp: position for tp, position in furthest.items() if not isinstance(places[tp], Gap)}
         for tp in await recreated(self._settings.kafka, whole):

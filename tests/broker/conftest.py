@@ -55,12 +55,19 @@ def install(backend: Backend, tmp_path: Path) -> Install:
     """Deletes every topic, then makes the declared ones and the installation record."""
 
     def make(partitions: int = 2, shards: int = 4, more: tuple[Topic, ...] = ()) -> Installed:
-        made = _make_topics(backend.kafka, Installation(partitions=partitions, shards=shards), more)
-        with ThreadPoolExecutor(1) as thread:  # a loop of its own, since an async test is running one already
-            thread.submit(asyncio.run, made).result()
-        return Installed(backend, f"t-{uuid4().hex[:12]}", partitions, tmp_path)
+        return installed(backend, tmp_path, partitions, shards, more)
 
     return make
+
+
+def installed(
+    backend: Backend, log_folder: Path, partitions: int, shards: int, more: tuple[Topic, ...] = ()
+) -> Installed:
+    """A namespace of its own on fresh topics; those of everybody else are gone."""
+    made = _make_topics(backend.kafka, Installation(partitions=partitions, shards=shards), more)
+    with ThreadPoolExecutor(1) as thread:  # a loop of its own, since an async test is running one already
+        thread.submit(asyncio.run, made).result()
+    return Installed(backend, f"t-{uuid4().hex[:12]}", partitions, log_folder)
 
 
 async def _make_topics(bootstrap: str, installation: Installation, more: tuple[Topic, ...]) -> None:

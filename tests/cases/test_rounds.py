@@ -150,6 +150,7 @@ def test_b060_an_event_by_two_routes_gives_one_run(condition: Condition) -> None
     (run,) = simulation.runs
     assert (run.partition_key, waiting(simulation)) == ("k", [])
     assert {event.id for event in run.events} == {"one"}
+    assert simulation.audit == []
     assert run.events[0].asset == Asset("a")
     assert run.events[0].aliases == (AssetAlias("out"),)
     simulation.event("a", "k", id="two", aliases=[AssetAlias("out")])

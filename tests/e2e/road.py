@@ -89,8 +89,12 @@ class Road:
             time.sleep(_POLL_S)
 
     def audit(self) -> dict[str, Mapping[str, Any]]:
-        """Audit entries by id: written again after a crash, an entry has the same id."""
-        return {record.value["id"]: record.value for record in self.outside.read("audit-log")}
+        """Audit entries by id: written again after a crash, an entry has the same id; without the creation of jobs."""
+        return {
+            record.value["id"]: record.value
+            for record in self.outside.read("audit-log")
+            if record.value["kind"] != "consumer-registered"
+        }
 
     def audit_kinds(self) -> Counter[str]:
         return Counter(entry["kind"] for entry in self.audit().values())

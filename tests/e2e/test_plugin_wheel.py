@@ -108,7 +108,8 @@ async def test_a_plugin_in_a_wheel_is_used_by_every_service(python: Path, tmp_pa
                 await asyncio.sleep(0.1)
             (copy,) = outside.read("run-commands.copy")
             (month,) = outside.read("run-commands.month")
-            audit = outside.read("audit-log")
+            read = outside.read("audit-log")
+            audit = [each for each in read if each.value["kind"] != "consumer-registered"]
         assert copy.value["partition_key"] == "2026-03-10"
         assert month.value["partition_key"] == "2026-05"
         members = [event["partition_key"] for event in month.value["triggering_asset_events"]]

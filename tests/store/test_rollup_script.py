@@ -280,7 +280,14 @@ class Shard:
         place = (each.asset, each.member)
         dated = each.decoded is not None
         arrival = Arrival(
-            event, *place, each.size, each.needed, entry.at, dated, is_remapped=entry.is_remapped
+            event,
+            *place,
+            each.size,
+            each.needed,
+            entry.at,
+            dated,
+            is_remapped=entry.is_remapped,
+            is_further_way=any(asset < each.asset for asset in each.also),
         )
         name = round_name(job.id, job.incarnation, each.key)
         there = self.rounds.get(name, Round()).members.get(place, ())
@@ -568,8 +575,9 @@ class Script(RuleBasedStateMachine):
             decoded = None if is_failed else DATES[key][asset]
             place = (key, asset, member, size, needed)
             ends = START_MS + 600 * member if job.id == TIMED.id and member else None
+            also = (0,) if event_source == 'q"' and asset else ()
             entries.append(
-                Contribution(offset, first + n, number, n, *place, decoded, carried, is_failed, ends)
+                Contribution(offset, first + n, number, n, *place, decoded, carried, is_failed, ends, also)
             )
         self.now += later_ms
         batch = ContributionBatch(
@@ -1250,6 +1258,37 @@ async def test_of_two_events_with_one_key_the_one_that_was_mapped_again_gives_wa
         ("e2.0", "e0.0"),
         ("e3.0", "e2.0"),
     ]
+
+
+async def test_b060_an_event_by_two_ways_gives_one_run_that_names_both_and_is_told_of_once_if_it_repeats(
+    store: RoundStore,
+) -> None:
+    either = BOTH._replace(id="either way", clauses=((0,), (1,)))
+
+    def ways(offset: int) -> list[Entry]:
+        came = [entry(offset, either, "k", 0, 1, START_MS, ordinal) for ordinal in (0, 1)]
+        event = MemberEvent("k", "e", "s", START_MS, None, None, "a", None, ("b",))
+        return [
+            each._replace(event=event, contribution=each.contribution._replace(asset=n, also=(1 - n,)))
+            for n, each in enumerate(came)
+        ]
+
+    (fired,) = await applied(store, None, *ways(0))
+    request, _ = run_request(fired)
+    assert [(event.id, event.asset, event.routes) for event in request.events] == [("e", "a", ("a", "b"))]
+    assert kinds(await applied(store, 1, *ways(1))) == ["duplicate-event"]
+
+
+async def test_b064_what_waits_longer_than_events_are_remembered_still_counts(store: RoundStore) -> None:
+    first = entry(0, DAY, "k", 0, 3, START_MS)
+    await applied(store, None, first)
+    for n in range(1, 9):  # others come and fire meanwhile, so that what has expired is taken out
+        at = START_MS + n * HORIZON_MS
+        await applied(store, n, *(entry(n, EACH, f"k{n}", 0, 1, at),))
+    at = START_MS + 8 * HORIZON_MS
+    (fired,) = await applied(store, 9, entry(9, DAY, "k", 1, 3, at), entry(10, DAY, "k", 2, 3, at))
+    request, _ = run_request(fired)
+    assert [event.id for event in request.events] == ["e0.0", "e9.0", "e10.0"]
 
 
 async def test_a_round_that_was_dropped_is_not_run_again_by_a_member_that_comes_again(

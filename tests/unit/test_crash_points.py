@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.runtime.crash_points import POINTS, VARIABLE, CrashPoint
+from tidegate.runtime.crash_points import POINTS, VARIABLE, CrashPoint, InjectedError
 
 ROOT = Path(__file__).parents[2]
 _THREE_TIMES = """
@@ -50,6 +50,16 @@ def test_without_the_variable_nothing_happens() -> None:
 def test_a_process_dies_at_the_counted_time_it_gets_there() -> None:
     done = _run(**{VARIABLE: "mapper.sent:2"})
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "0\n1\n")
+
+
+def test_a_point_fails_as_often_as_it_is_told_to_and_then_works() -> None:
+    point = CrashPoint("mapper.sent:2:fail")
+    point.passed("mapper.mapped")
+    for left in (1, 0):
+        with pytest.raises(InjectedError, match=f"mapper.sent was told to fail, {left} more"):
+            point.passed("mapper.sent")
+    for _ in range(3):
+        point.passed("mapper.sent")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from tidegate.core.timetables import (
 from tidegate.core.windows import DayWindow, MonthWindow
 from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.definitions_view import DefinedJob
-from tidegate.runtime.mapping import Mapped, batch, map_event, plan
+from tidegate.runtime.mapping import Known, Mapped, batch, map_event, plan
 
 A, B, C = Asset("a"), Asset("b"), Asset("c")
 DAY = RollupMapper(StartOfDayMapper(timezone="America/Los_Angeles"), DayWindow())
@@ -123,6 +123,7 @@ def test_b060_two_ways_of_one_event_into_one_job_are_two_places_of_one_event() -
     )
     mapped, audit = map_event(event("a", aliases=("out", "out")), ways, "p")
     assert jobs_of(mapped) == [("three", 0), ("three", 1), ("two", 0), ("two", 1)]
+    assert [each.also for each in mapped] == [(1,), (0,), (1,), (0,)]
     assert len({id(each.event) for each in mapped}) == 1
     assert audit == []
 
@@ -404,3 +405,16 @@ def test_two_events_that_look_alike_stay_two() -> None:
     first, second = (map_event(event(), routes, "p")[0][0] for _ in range(2))
     packed = batch("s", [(1, 0, first), (2, 0, second)])
     assert [each.event for each in packed.entries] == [0, 1]
+
+
+def test_ways_of_revisions_that_did_not_change_are_kept_with_what_they_remember() -> None:
+    known: Known = {}
+    before = plan([defined("same", A), defined("changed", A)], known=known)
+    changed = DefinedJob(Job("changed", PartitionedAssetTimetable(B, IdentityMapper())), "i1", 8)
+    again = DefinedJob(Job("same", PartitionedAssetTimetable(A, IdentityMapper())), "i2", 7)
+    after = plan([defined("same", A), changed], known=known)
+    assert before.by_asset["a"][1].route is after.by_asset["a"][0].route
+    assert [way.job.revision for way in after.by_asset["b"]] == [8]
+    recreated = plan([again], known=known)
+    assert recreated.by_asset["a"][0].route is not before.by_asset["a"][1].route
+    assert recreated.by_asset["a"][0].job.incarnation == "i2"

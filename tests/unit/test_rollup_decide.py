@@ -119,8 +119,25 @@ def test_the_entries_of_a_record_keep_their_places() -> None:
     ]
 
 
-@pytest.mark.parametrize("change", [{"job": 1}, {"job": -1}, {"event": 1}, {"asset": 2}, {"member": 99}])
-def test_a_record_that_names_what_it_does_not_hold_is_refused(change: dict[str, int]) -> None:
+def test_what_is_replayed_is_older_than_what_comes_as_what_is_mapped_again_is() -> None:
+    for is_remapped, is_replayed in [(False, False), (True, False), (False, True)]:
+        packed = ContributionBatch(
+            source="s",
+            is_remapped=is_remapped,
+            is_replayed=is_replayed,
+            jobs=(JOB,),
+            events=(entry().event,),
+            entries=(entry().contribution,),
+        )
+        (found,) = entries_of(12, AT, packed, range(8), 8)
+        assert (found.is_remapped, found.is_replayed) == (is_remapped or is_replayed, is_replayed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"job": 1}, {"job": -1}, {"event": 1}, {"asset": 2}, {"member": 99}, {"also": (2,)}, {"also": (-1,)}],
+)
+def test_a_record_that_names_what_it_does_not_hold_is_refused(change: dict[str, Any]) -> None:
     """Such a record would otherwise end every session at the same place (rule E5)."""
     broken = entry().contribution._replace(**change)
     packed = ContributionBatch(source="s", jobs=(JOB,), events=(entry().event,), entries=(broken,))
@@ -397,6 +414,18 @@ def test_an_event_tells_its_asset_where_the_schedule_names_it_otherwise() -> Non
     assert [window.asset for window in request.windows] == ["a"]
 
 
+def test_b060_an_event_tells_the_ways_by_which_it_came_where_its_asset_does_not_say_them() -> None:
+    def kept(asset: int, name: str, also: tuple[int, ...]) -> str:
+        event = entry().event._replace(asset=name)
+        _, batch = batch_of([entry(asset=asset, also=also)._replace(event=event)])
+        return str(batch["parts"][0][5][0][12])
+
+    fields = ("m:0:0", kept(0, "a", ()), "m:0:1", kept(0, "a", (1,)), "m:0:2", kept(0, "c", ()))
+    more = ("m:1:0", kept(1, "a", (0,)), "m:1:1", kept(1, "b", ()))
+    request, _ = run_request(fired(*fields, *more, "count:0", 3, "need:0", "3 3"))
+    assert [each.routes for each in request.events] == [None, ("a", "b"), ("a",), ("a", "b"), None]
+
+
 def test_the_run_of_a_job_without_partitions_has_no_key() -> None:
     dates = ("date:0", AT, "date:1", AT + 1)
     whole, conflict = run_request(fired("m:0:0", stored("e1"), *dates, key=""))
@@ -517,6 +546,23 @@ def test_a_contribution_brings_its_round_the_earliest_of_the_deadlines(
     _, batch = batch_of([each])
     assert tuple(batch["parts"][0][5][0][14:]) == due
     assert len(batch_of([entry()])[1]["parts"][0][5][0]) == 14, "others cost nothing"
+
+
+@pytest.mark.parametrize(
+    ("changes", "due"),
+    [
+        ({"asset": 0}, (AT + 9 + 500, "fire")),
+        ({"asset": 1, "ends": AT - 90_000}, (AT + 9 + 300, "drop")),
+        ({"asset": 1, "ends": AT + 100}, (AT + 400, "drop")),
+    ],
+)
+def test_a_replayed_event_brings_no_deadline_that_has_come_already(
+    changes: dict[str, int], due: tuple[int, str]
+) -> None:
+    """The others of its window need the time to follow (rule D7)."""
+    each = entry(job=TIMED, **changes)._replace(at=AT + 9, is_remapped=True, is_replayed=True)
+    _, batch = batch_of([each])
+    assert tuple(batch["parts"][0][5][0][14:]) == due
 
 
 ABOUT: dict[str, Any] = {"job": "day", "incarnation": "i1", "key": "2026-03-10", "opened": "3.0"}

@@ -74,6 +74,8 @@ class Contribution(NamedTuple):
     """Whether the mapper failed to read a date: the run then has none."""
     ends: int | None = None
     """When the window's own period ends, milliseconds since 1970, where a deadline counts from there."""
+    also: tuple[int, ...] = ()
+    """The other assets of the job by which the event counts for the same key, ascending (B060)."""
 
 
 class ContributionBatch(Message):
@@ -87,6 +89,8 @@ class ContributionBatch(Message):
     is_remapped: bool = False
     """Whether the events waited in a round of an older definition, or were mapped by it (rule R6): of two events with
     one key the newer one then stays, whichever comes first."""
+    is_replayed: bool = False
+    """Whether the events are history that the job takes (rule D7). They too never take the place of newer ones."""
     jobs: tuple[JobRef, ...]
     events: tuple[MemberEvent, ...]
     entries: tuple[Contribution, ...]

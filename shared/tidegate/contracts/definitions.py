@@ -20,6 +20,8 @@ class DefinitionRecord(Message):
     """Random, given when the definition is created; kept when it changes."""
     body: dict[str, Any]
     """The plain form of the definition (tidegate.definitions)."""
+    created: int | None = None
+    """Offset of the record that created it; None in that record itself."""
 
     @property
     def record_key(self) -> str:

@@ -22,6 +22,8 @@ class TriggeringEvent(Message):
     partition_date: datetime | None = None
     received_at: datetime
     extra: dict[str, Any] | None = None
+    routes: tuple[str, ...] | None = None
+    """The assets and aliases of the schedule by which it came, where there is more to say than its asset (B060)."""
 
 
 class WindowProgress(Message):

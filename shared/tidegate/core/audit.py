@@ -46,6 +46,11 @@ class AuditKind(StrEnum):
     # at the dispatcher
     DISPATCH_FAILED = "dispatch-failed"
     RUN_ID_MISMATCH = "run-id-mismatch"
+    # where definitions are applied
+    CONSUMER_REGISTERED = "consumer-registered"
+    """A job was created, or created again: the events that its definitions' place in the log lets in reach it (D7)."""
+    REPLAYED = "replayed"
+    """A job took stored events that had come before it (D7)."""
     # anywhere
     UNREADABLE_RECORD = "unreadable-record"
     LOG_GAP = "log-gap"

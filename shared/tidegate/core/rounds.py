@@ -46,6 +46,8 @@ class Arrival:
     is_remapped: bool = False
     """Whether it waited under an older definition (rule R6). It is then no news that it is there already, and events
     that came to the broker after it are newer than it, though they were taken in before."""
+    is_further_way: bool = False
+    """Whether the event comes to this round by an asset of lower index too: a repeat is told of there alone (B060)."""
 
     def is_older_than(self, other: Event | None) -> bool:
         """Whether it comes too late to take the place of an event that is there."""
@@ -275,7 +277,7 @@ def _noted(state: Round, outcome: Outcome, event: Event, older: Event | None = N
 
 
 def _duplicate(state: Round, arrival: Arrival) -> Step:
-    if arrival.is_remapped:
+    if arrival.is_remapped or arrival.is_further_way:
         return Step(state, Outcome.DUPLICATE)
     return _noted(state, Outcome.DUPLICATE, arrival.event)
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tidegate.core.conditions import Leaf
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
@@ -28,8 +28,10 @@ class Job(Plain):
     `schedule` is a timetable or one of Airflow's short forms for one. `run_commands_topic` replaces the default
     `run-commands.<id>`. Assets in `outlets` are updated by every run that succeeds, aliases there stand for what a run
     adds to them; naming an asset in `inlets` makes it known. Start and end date bound the runs that time gives, both
-    inclusive; without `catchup` only the latest of those that were missed is run. Raises DefinitionError for an id
-    outside letters, digits, `.`, `_`, `-`, or over 200 characters.
+    inclusive; without `catchup` only the latest of those that were missed is run. A job that is created starts with
+    the events that come then; `replay_from`, "beginning" or the time when the broker received them, has it take stored
+    ones too, once (rule D7). Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over 200
+    characters.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Job(Plain):
     start_date: datetime | None = None
     end_date: datetime | None = None
     catchup: bool = False
+    replay_from: Literal["beginning"] | datetime | None = None
 
     if TYPE_CHECKING:
 
@@ -57,6 +60,7 @@ class Job(Plain):
             start_date: datetime | None = None,
             end_date: datetime | None = None,
             catchup: bool = False,
+            replay_from: Literal["beginning"] | datetime | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -77,8 +81,10 @@ class Job(Plain):
             raise DefinitionError(f"Job.team {self.team!r} is blank: leave it out for a job without a team")
         expect_text(self.description, "Job.description")
         expect_flag(self.catchup, "Job.catchup")
-        for name in ("start_date", "end_date"):
+        for name in ("start_date", "end_date", "replay_from"):
             at = getattr(self, name)
+            if name == "replay_from" and at == "beginning":
+                continue
             if at is not None and not isinstance(at, datetime):
                 raise DefinitionTypeError(
                     f"Job.{name} must be an aware datetime (as plain data {{'instant': '2026-03-10T00:00:00+00:00'}}),"

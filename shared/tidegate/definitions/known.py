@@ -32,6 +32,15 @@ def known_assets(declared: Mapping[str, Asset], jobs: Iterable[Job]) -> dict[str
     return found
 
 
+def names_by_uri(assets: Mapping[str, Asset]) -> dict[str, tuple[str, ...]]:
+    """The names of the assets that have a URI, in order; an event that says no more is about the first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted(assets):
+        uri = assets[name].uri
+        found[uri] = (*found.get(uri, ()), name)
+    return found
+
+
 def unknown_asset(name: str, aliases: Collection[str] = ()) -> str:
     """What the audit entry says of an event for an asset that no definition names, which may have come by aliases."""
     if aliases:

@@ -1,15 +1,19 @@
 """`tidegate apply`: hold declarations against what is defined, and publish what is new or changed."""
 
 import contextlib
+import getpass
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
+from time import time
 from typing import Any, Final, Literal
 
+from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.definitions import DefinitionRecord
-from tidegate.contracts.topics import Topic, declared_topics, run_commands_topic
+from tidegate.contracts.topics import DEFINITIONS, Topic, declared_topics, run_commands_topic
+from tidegate.core.audit import AuditKind
 from tidegate.core.errors import DefinitionError
 from tidegate.core.mappers import FixedKeyMapper, PartitionMapper, RollupMapper
 from tidegate.core.plain import from_plain, plain, type_registry
@@ -25,6 +29,8 @@ from tidegate.definitions.load import FILE_MODULE, check_together
 from tidegate.definitions.routes import JobRoutes, label
 from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions_log
 from tidegate.runtime.installing import create_and_wait, replication_of
+from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
+from tidegate.runtime.replaying import Replayed, replay
 from tidegate.runtime.topic_admin import admin_client, check_topics
 
 Kind = Literal["job", "asset"]
@@ -54,16 +60,23 @@ class Applied:
     warnings: tuple[str, ...]
     topics: tuple[str, ...]
     """Run-commands topics that were created."""
+    replayed: tuple[Replayed, ...] = ()
+    """What jobs that were created with `replay_from` took of the stored events."""
 
 
 async def apply_definitions(
-    bootstrap: str, definitions: Definitions, delete: Collection[str] = ()
+    bootstrap: str,
+    definitions: Definitions,
+    delete: Collection[str] = (),
+    *,
+    namespace: str = "tidegate",
 ) -> Applied:
     """Publish what differs from what is defined, and return once it can be read back.
 
     Deletions come first, so a job that is both deleted and declared is created anew. What waits in rounds of a job that
-    changes is mapped again (rule R6). Raises DefinitionError for ids that Kafka confuses, a job to delete that is not
-    there, a topic name that is taken.
+    changes is mapped again (rule R6). A job that is created starts from now, which the audit log says, unless it asks
+    for stored events (rule D7). Raises DefinitionError for ids that Kafka confuses, a job to delete that is not there,
+    a topic name that is taken.
     """
     async with definitions_log(bootstrap) as log:
         installation = log.installed()
@@ -103,6 +116,11 @@ async def apply_definitions(
             odd = await check_topics(admin, topics)
         if records or delete:
             await log.publish(records, [f"job:{job}" for job in delete])
+        new = [job for job in definitions.jobs if kinds["job", job.id] is What.CREATED]
+        told = [_registered(log.of_kind("job")[job.id]) for job in new]
+        if told:
+            async with acknowledged_producer(bootstrap, "tidegate-apply") as producer:
+                await send_all(producer, audit_records(told, partitions))
         return Applied(
             changes=(
                 *(Change("job", job, What.DELETED) for job in delete if ("job", job) not in kinds),
@@ -110,7 +128,28 @@ async def apply_definitions(
             ),
             warnings=(*definitions.warnings, *warnings, *map(str, odd)),
             topics=tuple(created),
+            replayed=tuple([await _replay(bootstrap, namespace, job) for job in new if job.replay_from]),
         )
+
+
+def _registered(stored: Stored) -> AuditEntry:
+    """What says from which place a job gets events; of one incarnation always with the same id."""
+    record = stored.record
+    return AuditEntry(
+        id=audit_id(AuditKind.CONSUMER_REGISTERED, record.id, record.incarnation),
+        kind=AuditKind.CONSUMER_REGISTERED,
+        service="apply",
+        at=int(time() * 1000),
+        message=f"job {record.id!r} gets the events that are let in from offset {stored.revision} of `definitions` on",
+        job=record.id,
+        position=f"{DEFINITIONS}/0@{stored.revision}",
+        details={"incarnation": record.incarnation},
+    )
+
+
+async def _replay(bootstrap: str, namespace: str, job: Job) -> Replayed:
+    since = None if job.replay_from == "beginning" else job.replay_from
+    return await replay(bootstrap, namespace, job.id, by=getpass.getuser(), since=since)
 
 
 def _id(declared: Job | Asset) -> str:
@@ -134,7 +173,8 @@ def _compared(declared: Job | Asset, stored: Stored | None) -> tuple[DefinitionR
     # Through JSON, since tuples come back as lists and numbers may change their kind.
     if record.to_bytes() == stored.record.to_bytes():
         return record, What.UNCHANGED
-    return record, What.CHANGED
+    created = stored.revision if record.created is None else record.created
+    return record.model_copy(update={"created": created}), What.CHANGED
 
 
 def _check_ids(declared: Sequence[Job], stored: Mapping[str, Stored]) -> None:

@@ -69,6 +69,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             fetch_max_bytes=32 * 1024 * 1024,
             max_partition_fetch_bytes=9 * 1024 * 1024,
             retry_backoff_ms=20,
+            metadata_max_age_ms=10_000,  # public topics may grow (E3), and nobody reads a new partition before
         )
         self._consumer = patient(consumer)
         self._must_start = False

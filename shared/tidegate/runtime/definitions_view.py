@@ -45,6 +45,9 @@ class DefinedJob:
     """Offset of its record."""
     routing: str = ""
     """What its rounds depend on, as a digest (rule R6)."""
+    created: int = -1
+    """Offset of the record that created this incarnation: events that ingest let in by older definitions did not
+    reach it (rule D7, D24)."""
 
 
 class DefinitionsView:
@@ -75,7 +78,8 @@ class DefinitionsView:
                     job = from_plain(read.body)
                     assert isinstance(job, Job)
                     _ = JobRoutes(job).routes  # raises whatever a timetable of the user's own raises
-                    defined = DefinedJob(job, read.incarnation, record.offset, read.routing)
+                    created = record.offset if read.created is None else read.created
+                    defined = DefinedJob(job, read.incarnation, record.offset, read.routing, created)
                 self._jobs[name].append((record.offset, defined))
             elif kind == "asset":
                 asset = from_plain(read.body) if read is not None else None

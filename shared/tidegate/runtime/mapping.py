@@ -12,6 +12,7 @@ from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.core.conditions import Leaf
 from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef
+from tidegate.definitions.known import names_by_uri
 from tidegate.definitions.routes import JobRoutes, Note, Route, Target
 from tidegate.definitions.uris import without_credentials
 from tidegate.runtime.definitions_view import DefinedJob
@@ -45,34 +46,51 @@ class Plan:
         return sorted(found.values(), key=lambda way: (way.job.id, way.route.index))
 
 
+Known = dict[str, tuple[Way, ...]]
+"""The ways into each job as they were made last, by its id. They remember keys, so they are worth keeping."""
+
+
 def plan(
-    jobs: Iterable[DefinedJob], assets: Mapping[str, Asset] | None = None, *, multi_team: bool = False
+    jobs: Iterable[DefinedJob],
+    assets: Mapping[str, Asset] | None = None,
+    *,
+    multi_team: bool = False,
+    known: Known | None = None,
 ) -> Plan:
-    """The ways that a set of definitions gives; `assets` are all that they name, by name."""
+    """The ways that a set of definitions gives; `assets` are all that they name, by name.
+
+    Ways of revisions that are in `known` are taken from there, and the others are put there.
+    """
     found = Plan(assets or {}, multi_team)
-    by_uri: dict[str, list[str]] = {}
-    for name, asset in found.assets.items():
-        by_uri.setdefault(asset.uri, []).append(name)
+    by_uri = names_by_uri(found.assets)
+    known = {} if known is None else known
     for defined in sorted(jobs, key=lambda each: each.job.id):
-        job = JobRoutes(defined.job)
-        ref = JobRef(
-            id=defined.job.id,
-            incarnation=defined.incarnation,
-            revision=defined.revision,
-            rollups=job.rollups,
-            assets=job.labels,
-            clauses=job.clauses,
-            rerun_policy=job.rerun_policy,
-            deadlines=job.deadlines,
-            routing=defined.routing,
-        )
-        for route in job.routes:
-            way = Way(ref, route)
+        ways = known.get(defined.job.id, ())
+        if not ways or ways[0].job[:3] != (defined.job.id, defined.incarnation, defined.revision):
+            ways = known[defined.job.id] = _ways(defined)
+        for way in ways:
+            route = way.route
             if isinstance(route.leaf, AssetAlias):
                 found.by_alias.setdefault(route.leaf.name, []).append(way)
             for name in _names(route.leaf, by_uri):
                 found.by_asset.setdefault(name, []).append(way)
     return found
+
+
+def _ways(defined: DefinedJob) -> tuple[Way, ...]:
+    job = JobRoutes(defined.job)
+    ref = JobRef(
+        id=defined.job.id,
+        incarnation=defined.incarnation,
+        revision=defined.revision,
+        rollups=job.rollups,
+        assets=job.labels,
+        clauses=job.clauses,
+        rerun_policy=job.rerun_policy,
+        deadlines=job.deadlines,
+        routing=defined.routing,
+    )
+    return tuple(Way(ref, route) for route in job.routes)
 
 
 def _names(leaf: Leaf, by_uri: Mapping[str, Sequence[str]]) -> Sequence[str]:
@@ -93,6 +111,8 @@ class Mapped(NamedTuple):
     asset: int
     target: Target
     carried: int | None
+    also: tuple[int, ...] = ()
+    """The other assets of the job by which the event counts for the same key (B060)."""
 
 
 def map_event(
@@ -112,7 +132,8 @@ def map_event(
         event.team,
         event.aliases,
     )
-    for job, route in plan.ways(event):
+    ways = plan.ways(event)
+    for job, route in ways:
         if plan.multi_team:
             known = plan.assets.get(event.asset)
             refused = route.refusal(event.team, known.access_control if known else None)
@@ -122,11 +143,32 @@ def map_event(
         taken = route.take(event.partition_key, event.partition_date)
         audit += (_entry(note, event, route, position, service) for note in taken.notes)
         mapped += (Mapped(job, member, route.index, target, taken.carried) for target in taken.targets)
+    if len({id(way.job) for way in ways}) < len(ways):
+        mapped = _with_other_ways(mapped)
     return mapped, audit
 
 
+def _with_other_ways(mapped: Sequence[Mapped]) -> list[Mapped]:
+    """The contributions of one event, each with the other ways into its round."""
+    ways: dict[tuple[str, str], list[int]] = {}
+    for each in mapped:
+        assets = ways.setdefault((each.job.id, each.target.placement.key), [])
+        if each.asset not in assets:
+            assets.append(each.asset)
+    return [
+        each._replace(
+            also=tuple(asset for asset in ways[each.job.id, each.target.placement.key] if asset != each.asset)
+        )
+        for each in mapped
+    ]
+
+
 def batch(
-    source: str, entries: Iterable[tuple[int, int, Mapped]], *, is_remapped: bool = False
+    source: str,
+    entries: Iterable[tuple[int, int, Mapped]],
+    *,
+    is_remapped: bool = False,
+    is_replayed: bool = False,
 ) -> ContributionBatch:
     """A record of `contributions` from (offset, ordinal, contribution), with jobs and events written once."""
     jobs: dict[JobRef, int] = {}
@@ -153,6 +195,7 @@ def batch(
                 each.carried,
                 bool(each.target.problem),
                 each.target.ends,
+                each.also,
             )
         )
     # Built from our own values, so there is nothing to validate; readers do.
@@ -160,6 +203,7 @@ def batch(
         v=1,
         source=source,
         is_remapped=is_remapped,
+        is_replayed=is_replayed,
         jobs=tuple(jobs),
         events=tuple(members),
         entries=tuple(contributions),

@@ -58,6 +58,7 @@ class SimulatedJob:
     def take(self, event: AssetEvent, *, multi_team: bool = False) -> list[Run]:
         """The runs that an event leads to at once; those of a paused job are held."""
         runs: list[Run] = []
+        ways: dict[str, int] = {}
         for route in self.routes.routes:
             if not (route.leaf.same_asset(event.asset) or route.leaf in event.aliases):
                 continue
@@ -68,7 +69,8 @@ class SimulatedJob:
             for note in taken.notes:
                 self._note(note.kind, note.reason, event, details=note.details)
             for target in taken.targets:
-                runs += self._count(route.index, target, taken.carried, event)
+                is_further = ways.setdefault(target.placement.key, route.index) < route.index
+                runs += self._count(route.index, target, taken.carried, event, is_further_way=is_further)
         return self._released(runs)
 
     def start(self, info: DagRunInfo) -> Run:
@@ -128,7 +130,9 @@ class SimulatedJob:
 
     # ---- the way of one event ----
 
-    def _count(self, index: int, target: Target, carried: int | None, event: AssetEvent) -> Iterator[Run]:
+    def _count(
+        self, index: int, target: Target, carried: int | None, event: AssetEvent, *, is_further_way: bool
+    ) -> Iterator[Run]:
         place = target.placement
         key = self._keys.setdefault(place.key, _Key())
         arrival = Arrival(
@@ -139,6 +143,7 @@ class SimulatedJob:
             place.needed,
             event.at,
             dated=target.decoded is not None,
+            is_further_way=is_further_way,
         )
         if not key.round.members:
             key.opened = next(self._opened)

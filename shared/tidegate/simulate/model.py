@@ -14,7 +14,7 @@ from tidegate.core.timetables import DagRunInfo, TimeRestriction, next_run
 from tidegate.core.timetables.switching import run_when_switched_on
 from tidegate.definitions.asset import Asset, AssetAlias
 from tidegate.definitions.job import Job
-from tidegate.definitions.known import known_assets, outlets_of, unknown_asset
+from tidegate.definitions.known import known_assets, names_by_uri, outlets_of, unknown_asset
 from tidegate.simulate.event import AssetEvent, Audit, Happened, PendingRound, Run
 from tidegate.simulate.job import SimulatedJob
 
@@ -238,7 +238,7 @@ class Simulation:
             return self._assets[asset]
         if asset is None and uri is not None:
             wanted = Asset(uri=uri)
-            named = sorted(name for name, one in self._assets.items() if one.uri == wanted.uri)
+            named = names_by_uri(self._assets).get(wanted.uri)
             return self._assets[named[0]] if named else wanted
         return Asset(asset, uri)
 
