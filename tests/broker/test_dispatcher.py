@@ -447,7 +447,7 @@ def past_run(run_id: str, offset: int, sent_at: int, source: str = SOURCE) -> Ru
 
 def test_a_run_is_forgotten_when_it_is_old_and_can_never_be_asked_for_again() -> None:
     def left(runs: Sequence[Run], acknowledged: dict[str, int]) -> list[str]:
-        return forgettable(runs, horizon_ms=1_000, now=5_000, acknowledged=acknowledged)
+        return forgettable(runs, 1_000, now=5_000, acknowledged=acknowledged, active_runs_of=lambda _: None)
 
     old, young = past_run("old", 9, 3_999), past_run("young", 9, 4_000)
     assert left([old, young], {"contributions/0": 10}) == ["old"]

@@ -245,8 +245,8 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """What Redis holds is believed, wherever it stands."""
 
-    async def read(self: DispatcherPartition, run_ids: Sequence[str]) -> Any:
-        return await self._store.read(run_ids)
+    async def read(self: DispatcherPartition, wanted: Any, surroundings: Any) -> Any:
+        return await self._store.read(wanted, surroundings.cap)
 
     return patch.object(DispatcherPartition, "_read", read)
 
@@ -255,7 +255,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Run ids are forgotten after the horizon, whether or not the rollup may ask for them again."""
 
-    def forgettable(runs: Collection[Any], horizon_ms: int, now: int, _: Mapping[str, int]) -> list[str]:
+    def forgettable(runs: Collection[Any], horizon_ms: int, now: int, *_: Any) -> list[str]:
         return [run.run_id for run in runs if run.sent_at < now - horizon_ms]
 
     return patch.object(tidegate_dispatcher.main, "forgettable", forgettable)
