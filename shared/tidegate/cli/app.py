@@ -10,7 +10,22 @@ import typer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from redis.exceptions import RedisError
 
-from tidegate.cli import apply, emit, exec, gaps, operate, pending, simulate, status, topics, up, worker
+from tidegate.cli import (
+    apply,
+    dispatch,
+    emit,
+    exec,
+    gaps,
+    operate,
+    pending,
+    redrive,
+    runs,
+    simulate,
+    status,
+    topics,
+    up,
+    worker,
+)
 from tidegate.core.errors import TidegateError
 
 _SERVER: Final = re.compile(r"\('([^']+)', (\d+)")
@@ -34,6 +49,11 @@ app.command("status")(status.status)
 app.command("fire")(operate.fire)
 app.command("discard")(operate.discard)
 app.command("withdraw")(operate.withdraw)
+app.command("runs")(runs.runs)
+app.command("trigger")(dispatch.trigger)
+app.command("pause")(dispatch.pause)
+app.command("resume")(dispatch.resume)
+app.command("redrive")(redrive.redrive)
 app.command("accept-gap")(gaps.accept)
 
 
