@@ -16,6 +16,7 @@ from unittest.mock import patch
 import tidegate_dispatcher.decide
 import tidegate_dispatcher.main
 import tidegate_dispatcher.partition
+import tidegate_dispatcher.store
 import tidegate_ingest.main
 import tidegate_mapper.main
 import tidegate_rollup.decide
@@ -249,6 +250,14 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
         return await self._store.read(wanted, surroundings.cap)
 
     return patch.object(DispatcherPartition, "_read", read)
+
+
+@breaks("T4", seed=1)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Runs are counted record by record, whatever state they had before."""
+    text = tidegate_dispatcher.store._WRITE
+    assert "if before then" in text
+    return patch.object(tidegate_dispatcher.store, "_WRITE", text.replace("if before then", "if false then"))
 
 
 @breaks("T7", seed=1, targets=("rollup",), faults=("freeze", "later"))

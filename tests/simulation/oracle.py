@@ -7,6 +7,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -20,6 +21,8 @@ JOBS_OF: Final = {"a": ("added", "both", "each"), "b": ("quarter",), "c": ("both
 """The jobs that an asset matters to."""
 ASSETS_OF: Final = {"added": {"a"}, "both": {"a", "c"}, "each": {"a"}, "plain": {"d"}, "quarter": {"b"}}
 MONTHS_OF_QUARTER: Final = 3
+LIMITS: Final = {"each": 1}
+"""How many runs of a job may be active at once."""
 
 Identity = tuple[str, str]
 """(source, id) of an event."""
@@ -77,6 +80,7 @@ class Oracle:
         self._check_mapper()
         expected = self._check_rollup()
         self._check_dispatcher(expected)
+        self._check_limits()
         self._check_positions()
         return self.problems
 
@@ -234,6 +238,8 @@ class Oracle:
         found: dict[tuple[str, int, int], Firing] = {}
         for record in self._kafka.records("run-requests"):
             batch = json.loads(record.value)
+            if batch["kind"] != "requests":  # what a person did to a job
+                continue
             log = batch["source"].partition("#")[0]
             for request in batch["requests"]:
                 where = (log, request["offset"], request["ordinal"])
@@ -304,6 +310,33 @@ class Oracle:
                 self._expect(
                     state["state"] == "succeeded", f"run {run_id} has ended, but is {state['state']}"
                 )
+
+    def _check_limits(self) -> None:
+        """After every transaction, no more runs of a job are active than may be, and a paused job has sent none."""
+        for tp, log in sorted(self._kafka.logs.items()):
+            if tp.topic != "runs":
+                continue
+            active: dict[str, str] = {}
+            paused: set[str] = set()
+            for transaction, slots in groupby(log.slots, key=lambda slot: slot.transaction):
+                if transaction is not None and transaction.outcome != "commit":
+                    continue
+                records = [slot.record for slot in slots if slot.record is not None]
+                was_paused = set(paused)
+                for record in records:
+                    name = record.key.decode()
+                    state = json.loads(record.value) if record.value else {}
+                    if name.startswith("job:"):
+                        (paused.add if state["is_paused"] else paused.discard)(state["job"])
+                    elif state.get("state") in ("sent", "running"):
+                        is_kept = name in active or state["job"] not in was_paused & paused
+                        self._expect(is_kept, f"run {name} was sent at {tp} while its job was paused")
+                        active[name] = state["job"]
+                    else:
+                        active.pop(name, None)
+                for job, limit in LIMITS.items():
+                    count = sum(each == job for each in active.values())
+                    self._expect(count <= limit, f"{count} runs of {job} are active at once at {tp}")
 
     def _check_positions(self) -> None:
         for group in self._kafka.groups.values():

@@ -5,7 +5,7 @@ import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 
@@ -25,9 +25,18 @@ from tidegate import Asset, Job, PartitionedAssetTimetable, QuarterWindow, Rollu
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.events import EVENT_TYPE, AssetEvent, AssetUpdate
+from tidegate.contracts.placement import partition_of
 from tidegate.contracts.redis_keys import shard_prefix
-from tidegate.contracts.runs import Run, RunCommand, RunEvent, RunState
-from tidegate.contracts.topics import ASSET_EVENTS, AUDIT, DEFINITIONS, RUN_COMMANDS_PREFIX, RUN_EVENTS, RUNS
+from tidegate.contracts.runs import JobControl, Run, RunCommand, RunEvent, RunState
+from tidegate.contracts.topics import (
+    ASSET_EVENTS,
+    AUDIT,
+    DEFINITIONS,
+    RUN_COMMANDS_PREFIX,
+    RUN_EVENTS,
+    RUN_REQUESTS,
+    RUNS,
+)
 from tidegate.core.audit import AuditKind
 from tidegate.core.plain import plain
 from tidegate.runtime.gaps import acceptance_key
@@ -38,7 +47,7 @@ PARTITIONS: Final = 2
 SHARDS: Final = 4
 HORIZON_S: Final = 60
 NAMESPACE: Final = "sim"
-SETTINGS: Final = Settings(namespace=NAMESPACE, dedupe_horizon_s=HORIZON_S)
+SETTINGS: Final = Settings(namespace=NAMESPACE, dedupe_horizon_s=HORIZON_S, dispatch_cap=3)
 STEPS: Final = 260
 DRAIN_STEPS: Final = 6_000
 REPLICAS: Final = 3
@@ -62,7 +71,7 @@ A, B, C, D = (Asset(name) for name in "abcd")
 QUARTER: Final = RollupMapper(StartOfQuarterMapper(timezone="UTC"), QuarterWindow())
 JOBS: Final = (
     Job("both", PartitionedAssetTimetable(A & C)),
-    Job("each", PartitionedAssetTimetable(A)),
+    Job("each", PartitionedAssetTimetable(A), max_active_runs=1),
     Job("plain", [D]),
     Job("quarter", PartitionedAssetTimetable(B, QUARTER)),
 )
@@ -87,6 +96,7 @@ FAULTS: Final = {
     "lose_marks": 1.0,
     "cut_off": 1.0,
     "later": 2.0,
+    "pause": 1.0,
 }
 """What may happen, and how often beside the others."""
 
@@ -223,6 +233,8 @@ class World:
             process.frozen_until = process.deaf_until = 0
         while self._orphans:
             self._expire()
+        if self._is_paused:
+            self._control("resume")
 
     def _spawn_missing(self) -> None:
         for service in SERVICES:
@@ -477,6 +489,18 @@ class World:
 
     def _later(self) -> None:
         self._move_time(self._rng.choice((1, 4, 11, 31, 61, 61)))
+
+    def _pause(self) -> None:
+        """A person pauses the job whose runs are limited, or resumes it."""
+        self._control("resume" if self._is_paused else "pause")
+
+    def _control(self, kind: Literal["pause", "resume"]) -> None:
+        self._is_paused = kind == "pause"
+        self.note(kind)
+        control = JobControl(kind=kind, id=f"c{next(self._ids)}", by="ana", job="each")
+        self.kafka.append(RUN_REQUESTS, partition_of("each", PARTITIONS), None, control.to_bytes())
+
+    _is_paused = False
 
     def _define(self, job: Job) -> None:
         self._publish(DefinitionRecord(kind="job", id=job.id, incarnation="i1", body=plain(job)))
