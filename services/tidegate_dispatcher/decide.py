@@ -1,11 +1,30 @@
-"""What a batch of run requests and run events changes: pure, given the states of the runs that it names."""
+"""What a batch of run requests, people's actions and run events changes: pure, given the states that it is about.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+Every run goes through the queue of its job, where it stays while the job is paused or as many of its runs are active as
+may be. The first in the queue is the one that was asked for first; of runs that were asked for at one time, the one
+whose key comes first (B004).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
 
 from tidegate.contracts.audit import AuditEntry, audit_id
-from tidegate.contracts.runs import ENDED, Outlet, Run, RunCommand, RunEvent, RunRequest, RunState
+from tidegate.contracts.runs import (
+    ACTIVE,
+    ENDED,
+    JobControl,
+    JobState,
+    Outlet,
+    Redrive,
+    Run,
+    RunCommand,
+    RunEvent,
+    RunRequest,
+    RunState,
+)
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES, RUN_COMMANDS_PREFIX
 from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset, AssetAlias, Job
@@ -13,6 +32,8 @@ from tidegate.definitions import Asset, AssetAlias, Job
 SERVICE = "dispatcher"
 FRAMING_BYTES = 2 * 1024
 """What Kafka adds to the value of one record: its key, of up to 250 characters, and the frames of record and batch."""
+JOBS_NAMED: Final = 20
+"""How many jobs an audit entry about the cap names (B007)."""
 
 
 class Requested(NamedTuple):
@@ -20,6 +41,73 @@ class Requested(NamedTuple):
 
     source: str
     request: RunRequest
+    at: int
+    """Time of its record, milliseconds since 1970."""
+    by: str | None = None
+    """The person who asked for it."""
+
+
+class Redriven(NamedTuple):
+    redrive: Redrive
+    at: int
+
+
+class Controlled(NamedTuple):
+    control: JobControl
+    at: int
+
+
+Input = Requested | Redriven | Controlled | RunEvent
+
+
+class Queue(NamedTuple):
+    """A job's runs that have not ended."""
+
+    is_paused: bool = False
+    active: int = 0
+    queued: int = 0
+    first: tuple[Run, ...] = ()
+    """As many of those that wait as `Wanted` asks for, in order."""
+
+
+class Known(NamedTuple):
+    """What is stored, as of one moment."""
+
+    next_offset: int | None
+    runs: Mapping[str, Run]
+    queues: Mapping[str, Queue]
+    """Of every job that was asked for."""
+
+
+class Heads(NamedTuple):
+    """How many of a job's waiting runs a batch may send."""
+
+    limit: int | None
+    ends: int
+    """How many active runs may end in the batch."""
+    is_resumed: bool
+
+
+class Wanted(NamedTuple):
+    """What must be known to decide on a batch."""
+
+    run_ids: Sequence[str]
+    heads: Mapping[str, Heads]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What decisions depend on besides their inputs."""
+
+    partition: int
+    now: int
+    """Milliseconds since 1970."""
+    job_of: Callable[[RunRequest], Job | None]
+    """The definition that a request is dispatched by; None where the job is gone."""
+    active_runs_of: Callable[[str], int | None]
+    """How many runs of a job may be active at once, None for no limit."""
+    cap: int
+    """How many commands one transaction may send."""
 
 
 class Command(NamedTuple):
@@ -37,20 +125,12 @@ class Decisions:
     commands: list[Command] = field(default_factory=list)
     runs: dict[str, Run] = field(default_factory=dict)
     """The new states, by run id."""
+    jobs: dict[str, JobState] = field(default_factory=dict)
     audit: list[AuditEntry] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What decisions depend on besides their inputs."""
-
-    partition: int
-    now: int
-    """Milliseconds since 1970."""
-    job_of: Callable[[RunRequest], Job | None]
-    """The definition that a request is dispatched by; None where the job is gone."""
-    limit_of: Callable[[str], int | None]
-    """How many bytes a record of a topic may have, None where the topic does not exist."""
+    looked_at: set[str] = field(default_factory=set)
+    """The runs that are new, or whose turn it was."""
+    left: dict[str, int] = field(default_factory=dict)
+    """How many more runs of which jobs could go out by now, but for the cap."""
 
 
 def commands_topic(job_id: str, job: Job | None) -> str:
@@ -58,30 +138,277 @@ def commands_topic(job_id: str, job: Job | None) -> str:
     return (job.run_commands_topic if job else None) or RUN_COMMANDS_PREFIX + job_id
 
 
+def wanted(
+    inputs: Collection[Input], look: Iterable[str], active_runs_of: Callable[[str], int | None]
+) -> Wanted:
+    """What to read for a batch; `look` names jobs whose queues may move without any input."""
+    run_ids = dict.fromkeys(filter(None, map(_run_id, inputs)))
+    ends = Counter(each.job for each in inputs if isinstance(each, RunEvent))
+    resumed = {each.control.job for each in inputs if isinstance(each, Controlled)}
+    jobs = dict.fromkeys([*look, *map(_job, inputs)])
+    return Wanted(list(run_ids), {job: Heads(active_runs_of(job), ends[job], job in resumed) for job in jobs})
+
+
+def _run_id(each: Input) -> str | None:
+    if isinstance(each, RunEvent):
+        return each.run_id
+    return None if isinstance(each, Controlled) else _request(each).run_id
+
+
+def _job(each: Input) -> str:
+    if isinstance(each, RunEvent):
+        return each.job
+    return each.control.job if isinstance(each, Controlled) else _request(each).job
+
+
+def _request(each: Requested | Redriven) -> RunRequest:
+    return each.request if isinstance(each, Requested) else each.redrive.request
+
+
+def may_be_sent(inputs: Iterable[Input], known: Known) -> list[RunRequest]:
+    """The requests whose commands `decide` may send."""
+    new = [_request(each) for each in inputs if isinstance(each, Requested | Redriven)]
+    return new + [run.request for queue in known.queues.values() for run in queue.first if run.request]
+
+
 def decide(
-    inputs: Iterable[Requested | RunEvent], known: Mapping[str, Run], surroundings: Surroundings
+    inputs: Iterable[Input], known: Known, surroundings: Surroundings, limits: Mapping[str, int]
 ) -> Decisions:
-    """The decisions on `inputs` in order; `known` holds the stored state of every run that they name, if it has one."""
-    decisions = Decisions()
+    """The decisions on `inputs` in order, and then on what waits; `known` is what `wanted` asks for.
+
+    `limits` says how many bytes a record may have, by topic, of all topics that exist and `may_be_sent` leads to.
+    """
+    desk = _Desk(known, surroundings, limits)
     for each in inputs:
-        run_id = each.request.run_id if isinstance(each, Requested) else each.run_id
-        run = decisions.runs.get(run_id) or known.get(run_id)
+        desk.take(each)
+    desk.dispatch()
+    return desk.decisions
+
+
+@dataclass(slots=True)
+class _Line:
+    """A job's queue as the inputs so far leave it."""
+
+    limit: int | None
+    is_paused: bool
+    active: int
+    queued: int
+    first: list[tuple[tuple[int, str, str], Run]]
+    """A heap by place, of those that were read and those that came in."""
+
+    @property
+    def ready(self) -> int:
+        """How many runs may go out now."""
+        if self.is_paused:
+            return 0
+        return self.queued if self.limit is None else max(0, min(self.queued, self.limit - self.active))
+
+
+class _Desk:
+    def __init__(self, known: Known, surroundings: Surroundings, limits: Mapping[str, int]) -> None:
+        self._known, self._surroundings, self._limits = known, surroundings, limits
+        self._lines: dict[str, _Line] = {}
+        self.decisions = Decisions()
+        for job in known.queues:
+            self._line(job)
+
+    def take(self, each: Input) -> None:
         if isinstance(each, RunEvent):
-            _report(each, run, decisions, surroundings)
-        elif run is None:
-            _dispatch(each, decisions, surroundings)
-        elif (run.source, run.offset) != (each.source, each.request.offset):
-            decisions.audit.append(_mismatch(each, run, surroundings))
-    return decisions
+            self._report(each)
+        elif isinstance(each, Controlled):
+            self._control(each)
+        elif isinstance(each, Redriven):
+            self._redrive(each)
+        else:
+            self._ask(each)
+
+    def dispatch(self) -> None:
+        """Send what may go out, the oldest first, up to the cap."""
+        lines = [(line.first[0][0], job) for job, line in self._lines.items() if line.ready and line.first]
+        heapify(lines)
+        sent = 0
+        while lines and sent < self._surroundings.cap:
+            _, job = heappop(lines)
+            line = self._lines[job]
+            _, run = heappop(line.first)
+            self._send(run)
+            sent += 1
+            if line.ready and line.first:
+                heappush(lines, (line.first[0][0], job))
+        self.decisions.left = {job: line.ready for job, line in self._lines.items() if line.ready}
+
+    def _line(self, job: str) -> _Line:
+        if job not in self._lines:
+            queue = self._known.queues.get(job, Queue())
+            first = [(_place(run), run) for run in queue.first]  # sorted, and so a heap
+            limit = self._surroundings.active_runs_of(job)
+            self._lines[job] = _Line(limit, queue.is_paused, queue.active, queue.queued, first)
+        return self._lines[job]
+
+    def _run(self, run_id: str) -> Run | None:
+        return self.decisions.runs.get(run_id) or self._known.runs.get(run_id)
+
+    def _put(self, run: Run, before: Run | None) -> None:
+        line = self._line(run.job)
+        for state, change in ((before.state if before else None, -1), (run.state, 1)):
+            line.active += change * (state in ACTIVE)
+            line.queued += change * (state is RunState.QUEUED)
+        self.decisions.runs[run.run_id] = run
+
+    def _audit(
+        self, kind: AuditKind, message: str, run: Run | RunRequest, *made_of: object, **details: object
+    ) -> None:
+        self.decisions.audit.append(
+            AuditEntry(
+                id=audit_id(kind, run.run_id, *made_of),
+                kind=kind,
+                service=SERVICE,
+                at=self._surroundings.now,
+                message=message,
+                job=run.job,
+                partition_key=run.partition_key,
+                details={"run_id": run.run_id, **details},
+            )
+        )
+
+    # Inputs
+
+    def _ask(self, asked: Requested) -> None:
+        request, run = asked.request, self._run(asked.request.run_id)
+        if run is not None:
+            if (run.source, run.offset) != (asked.source, request.offset):
+                message = (
+                    f"run {request.run_id} was requested again from {asked.source}@{request.offset}, first from"
+                    f" {run.source}@{run.offset}: no second command is sent"
+                )
+                self._audit(AuditKind.RUN_ID_MISMATCH, message, request, asked.source, request.offset)
+            return
+        if asked.by is not None:
+            message = f"{asked.by} started run {request.run_id} of job {request.job!r}"
+            self._audit(AuditKind.RUN_TRIGGERED, message, request, by=asked.by)
+        new = Run(
+            run_id=request.run_id,
+            job=request.job,
+            incarnation=request.incarnation,
+            partition_key=request.partition_key,
+            partition_date=request.partition_date,
+            generation=request.generation,
+            state=RunState.FAILED if request.failed else RunState.QUEUED,
+            source=asked.source,
+            offset=request.offset,
+            cause=request.cause,
+            asked_at=asked.at,
+            sent_at=self._surroundings.now,
+            updated_at=self._surroundings.now,
+            error=request.failed,
+            request=None if request.failed else request,
+        )
+        self._put(new, None)
+        self.decisions.looked_at.add(new.run_id)
+        if not request.failed:
+            heappush(self._line(new.job).first, (_place(new), new))
+
+    def _report(self, event: RunEvent) -> None:
+        # A status belongs to (run, attempt); an end is final. Reports are repeated freely, so none of this is audited.
+        run = self._run(event.run_id)
+        if run is None or event.attempt != run.attempt or run.state not in ACTIVE or event.state == run.state:
+            return
+        if event.state in (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED):
+            key = run.partition_key
+            if key is None and event.state is RunState.SUCCEEDED:
+                key = event.partition_key  # the run gave it to itself (rule D8)
+            changed = {
+                "state": event.state,
+                "updated_at": self._surroundings.now,
+                "error": event.error,
+                "partition_key": key,
+            }
+            self._put(run.model_copy(update=changed), run)
+
+    def _control(self, controlled: Controlled) -> None:
+        control, line = controlled.control, self._line(controlled.control.job)
+        is_paused = control.kind == "pause"
+        done = "paused" if is_paused else "resumed"
+        kind = AuditKind.JOB_PAUSED if is_paused else AuditKind.JOB_RESUMED
+        message = f"{control.by} {done} job {control.job!r}: {line.queued} of its runs wait"
+        if line.is_paused == is_paused:
+            kind = AuditKind.ACTION_WITHOUT_EFFECT
+            now = "is paused" if is_paused else "is not paused"
+            message = f"job {control.job!r} was to be {done} by {control.by}, but it {now}"
+        else:
+            line.is_paused = is_paused
+            self.decisions.jobs[control.job] = JobState(
+                job=control.job, is_paused=is_paused, by=control.by, at=controlled.at
+            )
+        self.decisions.audit.append(
+            AuditEntry(
+                id=audit_id(kind, control.id),
+                kind=kind,
+                service=SERVICE,
+                at=controlled.at,
+                message=message,
+                job=control.job,
+                details={"by": control.by, "action": control.kind, "id": control.id},
+            )
+        )
+
+    def _redrive(self, redriven: Redriven) -> None:
+        redrive, request = redriven.redrive, redriven.redrive.request
+        run = self._run(request.run_id)
+        about = {"by": redrive.by, "action": "redrive", "origin": redrive.origin}
+        if run is None or run.state is not RunState.UNDELIVERABLE:
+            why = "nothing is known of it any more" if run is None else f"it is {run.state.value}"
+            message = f"run {request.run_id} was to be sent again by {redrive.by}, but {why}"
+            self._audit(AuditKind.ACTION_WITHOUT_EFFECT, message, request, redrive.id, **about)
+            return
+        message = f"{redrive.by} has run {request.run_id} sent again, which was undeliverable: {run.error}"
+        self._audit(AuditKind.RUN_REDRIVEN, message, request, redrive.id, **about)
+        changed = {
+            "state": RunState.QUEUED,
+            "request": request,
+            "asked_at": redriven.at,
+            "sent_at": self._surroundings.now,
+            "updated_at": self._surroundings.now,
+            "error": None,
+        }
+        again = run.model_copy(update=changed)
+        self._put(again, run)
+        heappush(self._line(run.job).first, (_place(again), again))
+
+    # Outputs
+
+    def _send(self, run: Run) -> None:
+        request, surroundings = run.request, self._surroundings
+        assert request is not None, f"run {run.run_id} waits without its request"
+        job = surroundings.job_of(request)
+        topic = commands_topic(request.job, job)
+        value = _command(request, run.attempt, job, surroundings.partition).to_bytes()
+        problem = _undeliverable(request, topic, len(value), self._limits.get(topic))
+        if problem:
+            self._audit(AuditKind.DISPATCH_FAILED, problem, request, run.asked_at)
+        else:
+            self.decisions.commands.append(Command(topic, request.partition_key or request.job, value))
+        changed = {
+            "state": RunState.UNDELIVERABLE if problem else RunState.SENT,
+            "sent_at": surroundings.now,
+            "updated_at": surroundings.now,
+            "error": problem,
+            "request": None,
+        }
+        self._put(run.model_copy(update=changed), run)
+        self.decisions.looked_at.add(run.run_id)
 
 
-def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surroundings) -> None:
-    request = requested.request
-    job = surroundings.job_of(request)
-    topic = commands_topic(request.job, job)
-    command = RunCommand(
+def _place(run: Run) -> tuple[int, str, str]:
+    """What orders the queue of a job."""
+    return run.asked_at, run.partition_key or "", run.run_id
+
+
+def _command(request: RunRequest, attempt: int, job: Job | None, partition: int) -> RunCommand:
+    return RunCommand(
         run_id=request.run_id,
         job=request.job,
+        attempt=attempt,
         partition_key=request.partition_key,
         partition_date=request.partition_date,
         generation=request.generation,
@@ -92,39 +419,7 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
         windows=request.windows,
         triggering_asset_events=request.events,
         outlets=tuple(map(_outlet, job.outlets if job else ())),
-        run_events_partition=surroundings.partition,
-    )
-    value = command.to_bytes()
-    problem = None if request.failed else _undeliverable(request, topic, len(value), surroundings)
-    if problem:
-        decisions.audit.append(
-            AuditEntry(
-                id=audit_id(AuditKind.DISPATCH_FAILED, request.run_id),
-                kind=AuditKind.DISPATCH_FAILED,
-                service=SERVICE,
-                at=surroundings.now,
-                message=problem,
-                job=request.job,
-                partition_key=request.partition_key,
-                details={"run_id": request.run_id},
-            )
-        )
-    elif not request.failed:
-        decisions.commands.append(Command(topic, request.partition_key or request.job, value))
-    state = RunState.FAILED if request.failed else RunState.UNDELIVERABLE if problem else RunState.SENT
-    decisions.runs[request.run_id] = Run(
-        run_id=request.run_id,
-        job=request.job,
-        incarnation=request.incarnation,
-        partition_key=request.partition_key,
-        partition_date=request.partition_date,
-        generation=request.generation,
-        state=state,
-        source=requested.source,
-        offset=request.offset,
-        sent_at=surroundings.now,
-        updated_at=surroundings.now,
-        error=request.failed or problem,
+        run_events_partition=partition,
     )
 
 
@@ -134,9 +429,8 @@ def _outlet(outlet: Asset | AssetAlias) -> Outlet:
     return Outlet(name=outlet.name, uri=outlet.uri)
 
 
-def _undeliverable(request: RunRequest, topic: str, size: int, surroundings: Surroundings) -> str | None:
+def _undeliverable(request: RunRequest, topic: str, size: int, limit: int | None) -> str | None:
     """Why a command can never be sent, None where it can (rule T8)."""
-    limit = surroundings.limit_of(topic)
     if limit is None:
         return f"topic {topic!r} does not exist: run `tidegate apply` again or create it"
     largest = min(limit - FRAMING_BYTES, MAX_INTERNAL_BYTES)
@@ -148,47 +442,48 @@ def _undeliverable(request: RunRequest, topic: str, size: int, surroundings: Sur
     return None
 
 
-def _report(event: RunEvent, run: Run | None, decisions: Decisions, surroundings: Surroundings) -> None:
-    # A status belongs to (run, attempt); an end is final. Reports are repeated freely, so none of this is audited.
-    if run is None or event.attempt != run.attempt or run.state in ENDED or event.state == run.state:
-        return
-    if event.state in (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED):
-        key = run.partition_key
-        if key is None and event.state is RunState.SUCCEEDED:
-            key = event.partition_key  # the run gave it to itself (rule D8)
-        decisions.runs[run.run_id] = run.model_copy(
-            update={
-                "state": event.state,
-                "updated_at": surroundings.now,
-                "error": event.error,
-                "partition_key": key,
-            }
-        )
+def cap_reached(partition: int, run_ids: Collection[str], left: Mapping[str, int], now: int) -> AuditEntry:
+    """The entry that one transaction does not take all that is ready (B007).
 
-
-def _mismatch(requested: Requested, run: Run, surroundings: Surroundings) -> AuditEntry:
-    request = requested.request
+    `run_ids` are the runs that it looks at, `left` says how many more there are, by job.
+    """
+    evaluated, jobs = len(run_ids), sorted(left)
+    total = evaluated + sum(left.values())
     return AuditEntry(
-        id=audit_id(AuditKind.RUN_ID_MISMATCH, request.run_id, requested.source, request.offset),
-        kind=AuditKind.RUN_ID_MISMATCH,
+        id=audit_id(AuditKind.DISPATCH_CAP_REACHED, partition, min(run_ids, default=""), total),
+        kind=AuditKind.DISPATCH_CAP_REACHED,
         service=SERVICE,
-        at=surroundings.now,
+        at=now,
         message=(
-            f"run {request.run_id} was requested again from {requested.source}@{request.offset}, first from"
-            f" {run.source}@{run.offset}: no second command is sent"
+            f"{total} runs are ready, and the dispatcher looks at {evaluated} of them at a time"
+            " (TIDEGATE_DISPATCH_CAP): the others follow"
         ),
-        job=request.job,
-        partition_key=request.partition_key,
+        details={
+            "evaluated": evaluated,
+            "total": total,
+            "jobs": jobs[:JOBS_NAMED],
+            "more_jobs": len(jobs[JOBS_NAMED:]),
+            "partition": partition,
+        },
     )
 
 
-def forgettable(runs: Sequence[Run], horizon_ms: int, now: int, acknowledged: Mapping[str, int]) -> list[str]:
+def forgettable(
+    runs: Sequence[Run],
+    horizon_ms: int,
+    now: int,
+    acknowledged: Mapping[str, int],
+    active_runs_of: Callable[[str], int | None],
+) -> list[str]:
     """The runs whose ids need not be remembered any more (rule T7).
 
-    `acknowledged` gives, by log, the offset below which the rollup never asks again.
+    `acknowledged` gives, by log, the offset below which nobody asks for a run again. What waits or runs is kept, and so
+    is what was sent where the job counts its active runs; elsewhere workers need not report at all.
     """
     return [
         run.run_id
         for run in runs
-        if run.sent_at < now - horizon_ms and run.offset < acknowledged.get(run.source.partition("#")[0], 0)
+        if run.sent_at < now - horizon_ms
+        and run.offset < acknowledged.get(run.source.partition("#")[0], 0)
+        and (run.state in ENDED or (run.state is RunState.SENT and active_runs_of(run.job) is None))
     ]

@@ -1,8 +1,9 @@
 """The dispatcher process: settings, connections, the loop; nothing else."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic, time
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -11,7 +12,15 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 
 from tidegate.contracts.audit import AuditEntry
-from tidegate.contracts.runs import RunEvent, RunRequest, RunRequestBatch
+from tidegate.contracts.placement import partition_of
+from tidegate.contracts.runs import (
+    JobControl,
+    ManualRun,
+    Redrive,
+    RunEvent,
+    RunRequest,
+    read_run_requests_record,
+)
 from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS
 from tidegate.definitions import Job
 from tidegate.runtime import metrics
@@ -26,20 +35,29 @@ from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client, check_installation, message_limits
 from tidegate.runtime.unreadable import unreadable_record
-from tidegate_dispatcher.decide import SERVICE, Requested, Surroundings, commands_topic, forgettable
+from tidegate_dispatcher.decide import (
+    SERVICE,
+    Controlled,
+    Input,
+    Redriven,
+    Requested,
+    Surroundings,
+    commands_topic,
+    forgettable,
+)
 from tidegate_dispatcher.partition import DispatcherPartition
 
 FORGET_EVERY_S = 30.0
 TOPICS_KNOWN_FOR_S = 30.0
-INPUTS_PER_TRANSACTION = 500
-"""A transaction must end within 10 s, on a busy machine too; a record of the rollup holds up to some hundred more."""
+QUEUES_FOR_S = 1.0
+"""How long queues may go on moving before the inputs are read again."""
 
 
 @dataclass(slots=True)
 class _Share:
     """What one transaction takes in."""
 
-    inputs: list[Requested | RunEvent] = field(default_factory=list)
+    inputs: list[Input] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
     offsets: dict[TopicPartition, Position] = field(default_factory=dict)
 
@@ -63,6 +81,9 @@ class Dispatcher:
         self._owned: dict[int, DispatcherPartition] = {}
         self._positions: dict[TopicPartition, Position] = {}
         self._highs: dict[int, Highs] = {}
+        self._look: dict[int, set[str]] = {}
+        """By partition, the jobs whose queues may move without any input."""
+        self._seen_definitions = view.next_offset
         self._limits: dict[str, int] = {}
         self._limits_at = -TOPICS_KNOWN_FOR_S
         self._forgot_at = monotonic()
@@ -72,9 +93,11 @@ class Dispatcher:
         self._view.raise_if_broken()
         polled = await self.consumer.poll()
         began = monotonic()
-        if polled:
-            crash_point("dispatcher.read")
-            numbers = sorted({tp.partition for tp in polled})
+        self._note_definitions()
+        moving = {number for number, jobs in self._look.items() if jobs}
+        if numbers := sorted(moving | {tp.partition for tp in polled}):
+            if polled:
+                crash_point("dispatcher.read")
             # Every partition comes to its own end before the first error is passed on.
             results = await asyncio.gather(
                 *(self._process(number, polled) for number in numbers), return_exceptions=True
@@ -87,6 +110,7 @@ class Dispatcher:
             await self._forget()
 
     async def close(self) -> None:
+        self._look.clear()
         for owned in self._owned.values():
             await owned.close()
         self._owned.clear()
@@ -99,7 +123,9 @@ class Dispatcher:
             reason = f"run-requests and run-events were not assigned together: {sorted(partitions)}"
             return dict.fromkeys(partitions, Gap(reason))
         self._owned = {
-            number: DispatcherPartition(number, self._partitions, self._settings, self._redis, self._group)
+            number: DispatcherPartition(
+                number, self._partitions, self._settings, self._redis, self._group, self._limits_of
+            )
             for number in sorted(numbers)
         }
         await asyncio.gather(*(owned.fence() for owned in self._owned.values()))
@@ -113,6 +139,8 @@ class Dispatcher:
             if tp.topic == RUN_REQUESTS
         }
         await asyncio.gather(*(owned.catch_up() for owned in self._owned.values()))
+        # A definition may have changed while nobody looked, and a cap may have left some.
+        self._look = {number: await owned.jobs_with_queues() for number, owned in self._owned.items()}
         return places
 
     async def _without_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
@@ -127,51 +155,103 @@ class Dispatcher:
         )
         return {tp: reason for tp in new if tp.partition in with_runs}
 
+    def _note_definitions(self) -> None:
+        """A job that has changed may let more of its runs go out, with no other event."""
+        if self._view.next_offset != self._seen_definitions:
+            for job, revision in self._view.revisions().items():
+                number = partition_of(job, self._partitions)
+                if revision >= self._seen_definitions and number in self._look:
+                    self._look[number].add(job)
+            self._seen_definitions = self._view.next_offset
+
     async def _process(self, number: int, polled: Batch) -> None:
-        """Decide on what was polled of one partition, a bounded share in each transaction."""
-        share = _Share()
-        for topic in (RUN_REQUESTS, RUN_EVENTS):
-            tp = TopicPartition(topic, number)
-            read = self._requests if topic == RUN_REQUESTS else self._events
-            for record in polled.get(tp, ()):
-                try:
-                    share.inputs += read(number, record)
-                except ValidationError as error:
-                    share.audit.append(unreadable_record(SERVICE, tp, record, error))
-                share.offsets[tp] = self._position_after(tp, record)
-                if len(share.inputs) >= INPUTS_PER_TRANSACTION:
-                    await self._commit(number, share)
+        """Decide on what was polled of one partition, a bounded share in each transaction, then on its queues."""
+        requests, events = (TopicPartition(topic, number) for topic in (RUN_REQUESTS, RUN_EVENTS))
+        cap, highs, share = self._settings.dispatch_cap, self._highs[number], _Share()
+        ahead = Highs(highs.snapshot())
+        read = [(record, *self._inputs(requests, record, ahead)) for record in polled.get(requests, ())]
+        beyond = Counter(
+            each.request.job for _, inputs, _ in read for each in inputs if isinstance(each, Requested)
+        )
+        for record, inputs, audit in read:
+            share.audit += audit
+            for each in inputs:
+                if len(share.inputs) >= cap:
+                    # Within a record: the offset stays before it, and the coordinates say how far it was taken.
+                    before = share.offsets.get(requests, self._positions[requests])
+                    share.offsets[requests] = replace(before, highs=highs.snapshot())
+                    await self._commit(number, share, +beyond)
                     share = _Share()
+                share.inputs.append(each)
+                if isinstance(each, Requested):
+                    beyond[each.request.job] -= 1
+                    if each.by is None:
+                        highs.is_new(each.source, each.request.offset, each.request.ordinal)
+            share.offsets[requests] = self._position_after(requests, record)
+        for record in polled.get(events, ()):
+            if len(share.inputs) >= cap:
+                await self._commit(number, share)
+                share = _Share()
+            try:
+                share.inputs.append(RunEvent.from_bytes(record.value or b""))
+            except ValidationError as error:
+                share.audit.append(unreadable_record(SERVICE, events, record, error))
+            metrics.ENTRIES_READ.labels(RUN_EVENTS).inc()
+            share.offsets[events] = self._position_after(events, record)
         if share.offsets:
             await self._commit(number, share)
+        until = monotonic() + QUEUES_FOR_S
+        while self._look[number] and monotonic() < until:
+            await self._commit(number, _Share())
 
-    async def _commit(self, number: int, share: "_Share") -> None:
-        requests = [each for each in share.inputs if isinstance(each, Requested)]
-        await self._view.wait_for(max((each.request.revision for each in requests), default=-1) + 1)
-        await self._learn_topics(requests)
-        await self._owned[number].process(
-            share.inputs, share.audit, share.offsets, self._surroundings(number)
+    async def _commit(self, number: int, share: _Share, beyond: Mapping[str, int] | None = None) -> None:
+        revisions = (each.request.revision for each in share.inputs if isinstance(each, Requested))
+        await self._view.wait_for(max(revisions, default=-1) + 1)
+        self._look[number] = await self._owned[number].process(
+            *(share.inputs, share.audit, share.offsets, self._surroundings(number)),
+            look=self._look[number],
+            beyond=beyond,
         )
         self._positions.update(share.offsets)
 
-    def _requests(self, number: int, record: ConsumerRecord) -> list[Requested]:
-        batch = RunRequestBatch.from_bytes(record.value or b"")
-        metrics.ENTRIES_READ.labels(RUN_REQUESTS).inc(len(batch.requests))
-        highs = self._highs[number]
-        new = [each for each in batch.requests if highs.is_new(batch.source, each.offset, each.ordinal)]
-        metrics.REPEATS_DROPPED.labels(RUN_REQUESTS).inc(len(batch.requests) - len(new))
-        return [Requested(batch.source, each) for each in new]
-
-    def _events(self, number: int, record: ConsumerRecord) -> list[RunEvent]:
-        metrics.ENTRIES_READ.labels(RUN_EVENTS).inc()
-        return [RunEvent.from_bytes(record.value or b"")]
+    def _inputs(
+        self, tp: TopicPartition, record: ConsumerRecord, highs: Highs
+    ) -> tuple[list[Input], list[AuditEntry]]:
+        """What a record of run-requests asks for, without repeats."""
+        try:
+            read = read_run_requests_record(record.value or b"")
+        except ValidationError as error:
+            return [], [unreadable_record(SERVICE, tp, record, error)]
+        at = record.timestamp
+        if isinstance(read, JobControl):
+            return [Controlled(read, at)], []
+        if isinstance(read, Redrive):
+            return [Redriven(read, at)], []
+        if isinstance(read, ManualRun):
+            source = source_of(tp, self._positions[tp].incarnation)
+            request = read.request.model_copy(update={"offset": record.offset, "ordinal": 0})
+            return [Requested(source, request, at, read.by)], []
+        metrics.ENTRIES_READ.labels(RUN_REQUESTS).inc(len(read.requests))
+        new = [each for each in read.requests if highs.is_new(read.source, each.offset, each.ordinal)]
+        metrics.REPEATS_DROPPED.labels(RUN_REQUESTS).inc(len(read.requests) - len(new))
+        return [Requested(read.source, each, at) for each in new], []
 
     def _position_after(self, tp: TopicPartition, record: ConsumerRecord) -> Position:
         highs = self._highs[tp.partition].snapshot() if tp.topic == RUN_REQUESTS else {}
         return Position(record.offset + 1, record.timestamp, highs, self._positions[tp].incarnation)
 
     def _surroundings(self, number: int) -> Surroundings:
-        return Surroundings(number, int(time() * 1000), self._job_of, self._limits.get)
+        return Surroundings(
+            partition=number,
+            now=int(time() * 1000),
+            job_of=self._job_of,
+            active_runs_of=self._active_runs_of,
+            cap=self._settings.dispatch_cap,
+        )
+
+    def _active_runs_of(self, job: str) -> int | None:
+        newest = self._view.newest(job)
+        return newest.job.active_runs_limit if newest else None
 
     def _job_of(self, request: RunRequest) -> Job | None:
         defined = self._view.job(request.job)
@@ -179,12 +259,13 @@ class Dispatcher:
             defined = self._view.job_at_revision(request.job, request.revision)
         return defined.job if defined else None
 
-    async def _learn_topics(self, requests: Collection[Requested]) -> None:
-        """Know which topics exist and how large their records may be, before a producer asks for one by name."""
-        wanted = {commands_topic(each.request.job, self._job_of(each.request)) for each in requests}
+    async def _limits_of(self, requests: Collection[RunRequest]) -> Mapping[str, int]:
+        """Which topics exist and how large their records may be, known before a producer asks for one by name."""
+        wanted = {commands_topic(each.job, self._job_of(each)) for each in requests}
         if wanted - self._limits.keys() or (wanted and monotonic() - self._limits_at > TOPICS_KNOWN_FOR_S):
             self._limits = await message_limits(self._admin, wanted | self._limits.keys())
             self._limits_at = monotonic()
+        return self._limits
 
     async def _forget(self) -> None:
         """Tombstones for runs past the horizon that the rollup can never ask for again (rule T7)."""
@@ -192,12 +273,14 @@ class Dispatcher:
         horizon_ms = self._settings.dedupe_horizon_s * 1000
         logs = [TopicPartition(CONTRIBUTIONS, number) for number in range(self._partitions)]
         positions = await committed_positions(self._admin, f"{self._settings.namespace}-rollup", logs)
+        # Manual runs come from run-requests itself, which is not read again below the offset that was committed.
+        positions |= {tp: position for tp, position in self._positions.items() if tp.topic == RUN_REQUESTS}
         acknowledged = {
             source_of(tp, position.incarnation): position.offset for tp, position in positions.items()
         }
         for number, owned in self._owned.items():
             async for runs in owned.sent_before(now - horizon_ms):
-                if gone := forgettable(runs, horizon_ms, now, acknowledged):
+                if gone := forgettable(runs, horizon_ms, now, acknowledged, self._active_runs_of):
                     await owned.process((), (), {}, self._surroundings(number), forget=gone)
 
 

@@ -1,14 +1,15 @@
 """One partition of the dispatcher: its transactions, its runs, what Redis is believed to hold (rule T2, T3)."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 from aiokafka import TopicPartition
+from aiokafka.errors import ProducerFenced
 from redis.asyncio import Redis
 
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.outgoing import Outgoing
-from tidegate.contracts.runs import Run, RunEvent
+from tidegate.contracts.runs import Run, RunRequest, RunsRecord, RunState, runs_key
 from tidegate.contracts.topics import RUNS
 from tidegate.runtime import metrics
 from tidegate.runtime.crash_points import crash_point
@@ -16,9 +17,19 @@ from tidegate.runtime.positions import Position
 from tidegate.runtime.producer import audit_records
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.transactions import PartitionTransactions
-from tidegate_dispatcher.decide import Requested, Surroundings, decide
+from tidegate_dispatcher.decide import (
+    Heads,
+    Input,
+    Known,
+    Surroundings,
+    Wanted,
+    cap_reached,
+    decide,
+    may_be_sent,
+    wanted,
+)
 from tidegate_dispatcher.runs_log import RunsLog
-from tidegate_dispatcher.store import Known, RunStore
+from tidegate_dispatcher.store import NOTHING, RunStore
 
 log = structlog.get_logger()
 
@@ -26,12 +37,23 @@ log = structlog.get_logger()
 class DispatcherPartition:
     """Owns partition `number` of run-requests, run-events and runs while its transactional ids are not fenced."""
 
-    def __init__(self, number: int, partitions: int, settings: Settings, redis: Redis, group: str) -> None:
-        self.number, self._partitions, self._group = number, partitions, group
+    def __init__(
+        self,
+        number: int,
+        partitions: int,
+        settings: Settings,
+        redis: Redis,
+        group: str,
+        limits_of: Callable[[Collection[RunRequest]], Awaitable[Mapping[str, int]]],
+    ) -> None:
+        """`limits_of` says how large a record may be on each topic that exists and requests lead to."""
+        self.number, self._partitions, self._group, self._limits_of = number, partitions, group, limits_of
         self._transactions = PartitionTransactions(settings.kafka, f"{group}-{number}")
         self._store = RunStore(redis, settings.namespace, number)
         self._log = RunsLog(settings.kafka, number)
         self._believed = 0
+        self._is_capped = False
+        """Whether an audit entry says that more is ready than goes out at once, which is still so."""
 
     async def fence(self) -> None:
         """Take the partition over: no predecessor can commit from here on."""
@@ -47,7 +69,7 @@ class DispatcherPartition:
 
     async def catch_up(self) -> None:
         """Bring Redis to the end of `runs`, from wherever it stands."""
-        stands = (await self._store.read()).next_offset
+        stands = (await self._store.read(NOTHING)).next_offset
         beginning, end = await self._log.bounds()
         end = max(end, self._believed)
         if stands is None or stands > end:
@@ -67,31 +89,72 @@ class DispatcherPartition:
         self._believed = stands
         log.info("runs_caught_up", partition=self.number, offset=stands, folded=folded)
 
+    async def jobs_with_queues(self) -> set[str]:
+        """The jobs of which runs wait, once Redis has caught up."""
+        return await self._store.jobs_with_queues()
+
     async def process(
         self,
-        inputs: Sequence[Requested | RunEvent],
+        inputs: Sequence[Input],
         audit: Sequence[AuditEntry],
         offsets: Mapping[TopicPartition, Position],
         surroundings: Surroundings,
+        *,
+        look: Collection[str] = (),
+        beyond: Mapping[str, int] | None = None,
         forget: Sequence[str] = (),
-    ) -> None:
-        """Decide on `inputs` and write commands, states, audit entries and offsets in one transaction; then Redis."""
-        run_ids = [each.request.run_id if isinstance(each, Requested) else each.run_id for each in inputs]
-        known = await self._read(list(dict.fromkeys(run_ids)))
-        decisions = decide(inputs, known.runs, surroundings)
-        changes: dict[str, Run | None] = {**decisions.runs, **dict.fromkeys(forget)}
+    ) -> set[str]:
+        """Decide, and write commands, states, audit entries and offsets in one transaction; then Redis.
+
+        `look` names jobs whose queues may move without any input, `beyond` counts the requests of each job that were
+        read but are not among `inputs`. Returns the jobs of which more could go out by now, but for the cap.
+        """
+        read = wanted(inputs, look, surroundings.active_runs_of)
+        known = await self._read(read, surroundings)
+        limits = await self._limits_of(may_be_sent(inputs, known))
+        decisions = decide(inputs, known, surroundings, limits)
+        left = {**decisions.left}
+        for job, count in (beyond or {}).items():
+            left[job] = left.get(job, 0) + count
+        if left and not self._is_capped:
+            decisions.audit.append(cap_reached(self.number, decisions.looked_at, left, surroundings.now))
+        changes: dict[str, RunsRecord | None] = {
+            **{runs_key(state): state for state in decisions.jobs.values()},
+            **decisions.runs,
+            **dict.fromkeys(forget),
+        }
         states = [
-            Outgoing(RUNS, self.number, run_id.encode(), run.to_bytes() if run else None)
-            for run_id, run in changes.items()
+            Outgoing(RUNS, self.number, key.encode(), state.to_bytes() if state else None)
+            for key, state in changes.items()
         ]
         others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
         others += audit_records([*audit, *decisions.audit], self._partitions)
-        crash_point("dispatcher.decided")
-        acknowledged = await self._transactions.commit(
-            [*states, *others], {tp: position.to_kafka() for tp, position in offsets.items()}, self._group
-        )
-        crash_point("dispatcher.committed")
+        if states or others or offsets:
+            await self._commit(states, others, offsets, changes)
+        self._is_capped = bool(left)
         metrics.COMMANDS_SENT.inc(len(decisions.commands))
+        metrics.RUNS_QUEUED.inc(sum(run.state is RunState.QUEUED for run in decisions.runs.values()))
+        return set(decisions.left)
+
+    async def _commit(
+        self,
+        states: Sequence[Outgoing],
+        others: Sequence[Outgoing],
+        offsets: Mapping[TopicPartition, Position],
+        changes: Mapping[str, RunsRecord | None],
+    ) -> None:
+        crash_point("dispatcher.decided")
+        try:
+            acknowledged = await self._transactions.commit(
+                [*states, *others], {tp: position.to_kafka() for tp, position in offsets.items()}, self._group
+            )
+        except ProducerFenced:
+            metrics.FENCED.inc()
+            log.error(
+                "partition_fenced", partition=self.number, outcome="another process owns it: starting again"
+            )
+            raise
+        crash_point("dispatcher.committed")
         if states:
             # The last state's own offset, since the transaction's marker takes one too and the end may lag (T3).
             before, self._believed = self._believed, acknowledged[len(states) - 1].offset + 1
@@ -102,13 +165,20 @@ class DispatcherPartition:
         """Every run sent before an instant, oldest first, in pages."""
         return self._store.sent_before(before)
 
-    async def _read(self, run_ids: Sequence[str]) -> Known:
-        known = await self._store.read(run_ids)
-        while known.next_offset != self._believed:
-            metrics.STATE_MISMATCHES.inc()
-            log.warning(
-                "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
-            )
-            await self.catch_up()
-            known = await self._store.read(run_ids)
-        return known
+    async def _read(self, read: Wanted, surroundings: Surroundings) -> Known:
+        while True:
+            known = await self._store.read(read, surroundings.cap)
+            if known.next_offset != self._believed:
+                metrics.STATE_MISMATCHES.inc()
+                log.warning(
+                    "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
+                )
+                await self.catch_up()
+            elif others := {run.job for run in known.runs.values()} - read.heads.keys():
+                # A report named another job than its run has.
+                heads = {
+                    job: Heads(surroundings.active_runs_of(job), len(read.run_ids), False) for job in others
+                }
+                read = read._replace(heads={**read.heads, **heads})
+            else:
+                return known

@@ -5,18 +5,21 @@ from collections.abc import AsyncIterator
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from tidegate.contracts.runs import Run
+from tidegate.contracts.runs import RunsRecord, read_runs_record
 from tidegate.contracts.topics import RUNS
 
 log = structlog.get_logger()
 
 
-def _change(record: ConsumerRecord) -> tuple[str, Run | None] | None:
-    """The run of a record, with None for a tombstone; a record that cannot be read is logged and passed over."""
+def _change(record: ConsumerRecord) -> tuple[str, RunsRecord | None] | None:
+    """The state of a record, with None for a tombstone; a record that cannot be read is logged and passed over."""
     try:
-        return record.key.decode(), Run.from_bytes(record.value) if record.value is not None else None
+        key = record.key.decode()
+        return key, None if record.value is None else read_runs_record(key, record.value)
     except ValueError as error:
-        log.error("run_unreadable", partition=record.partition, offset=record.offset, error=str(error)[:500])
+        log.error(
+            "run_state_unreadable", partition=record.partition, offset=record.offset, error=str(error)[:500]
+        )
         return None
 
 
@@ -33,7 +36,7 @@ class RunsLog:
             beginning = (await consumer.beginning_offsets([self._tp]))[self._tp]
             return beginning, (await consumer.end_offsets([self._tp]))[self._tp]
 
-    async def read(self, start: int, end: int) -> AsyncIterator[tuple[int, dict[str, Run | None]]]:
+    async def read(self, start: int, end: int) -> AsyncIterator[tuple[int, dict[str, RunsRecord | None]]]:
         """Changes from `start` on in batches, each with the offset after it, until that reaches `end`."""
         if start >= end:
             return

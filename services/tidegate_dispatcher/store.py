@@ -1,51 +1,120 @@
-"""The states of runs in Redis: a fold of the `runs` topic, by compare-and-set on its offset (rule T3)."""
+"""The states of runs in Redis: a fold of the `runs` topic, by compare-and-set on its offset (rule T3).
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple
+A state is stored behind a line that says what counts of it: `a` of an active run, `q` of one that waits, `-` of
+another; then its job and its key. So what a change does to the counts follows from the state that it replaces (T4).
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
 
 from redis.asyncio import Redis
 
-from tidegate.contracts.runs import Run
+from tidegate.contracts.runs import ACTIVE, JobState, Run, RunsRecord, RunState, job_of_key
+from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 
 # KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold   KEYS[2] runs hash, run id -> state
-# ARGV run ids   -> next or "", then each state or ""
+# KEYS[3] active hash, job -> how many   KEYS[4] queued hash, job -> how many   KEYS[5] paused hash, job -> state
+# KEYS[6] prefix of queues, each a zset "<key>\t<run id>" -> when it was asked for
+# ARGV[1] most runs to give of a queue   ARGV[2] how many run ids follow   then these
+# then per job: id, limit of active runs or -1, how many may end, 1 if it may be resumed
+# -> next or "", {state or ""}, {{1 if paused, active, queued, {states of the first that wait}}}
 _READ = """
-local reply = {redis.call('HGET', KEYS[1], 'next') or ''}
-for n = 1, #ARGV do
-  reply[n + 1] = redis.call('HGET', KEYS[2], ARGV[n]) or ''
+local cap, ids = tonumber(ARGV[1]), tonumber(ARGV[2])
+local states, queues = {}, {}
+for n = 1, ids do
+  states[n] = redis.call('HGET', KEYS[2], ARGV[n + 2]) or ''
 end
-return reply
+for n = ids + 3, #ARGV, 4 do
+  local job, limit = ARGV[n], tonumber(ARGV[n + 1])
+  local active = tonumber(redis.call('HGET', KEYS[3], job) or 0)
+  local queued = tonumber(redis.call('HGET', KEYS[4], job) or 0)
+  local paused = redis.call('HEXISTS', KEYS[5], job)
+  local most = cap
+  if limit >= 0 then
+    most = math.min(cap, limit - active + tonumber(ARGV[n + 2]))
+  end
+  local first = {}
+  if queued > 0 and most > 0 and (paused == 0 or ARGV[n + 3] == '1') then
+    for place, name in ipairs(redis.call('ZRANGE', KEYS[6] .. job, 0, most - 1)) do
+      first[place] = redis.call('HGET', KEYS[2], string.match(name, '[^\\t]*$'))
+    end
+  end
+  queues[#queues + 1] = {paused, active, queued, first}
+end
+return {redis.call('HGET', KEYS[1], 'next') or '', states, queues}
 """
 
-# KEYS[1] log   KEYS[2] runs   KEYS[3] sent zset, run id -> sent at
-# ARGV[1] expected next, "" for none   ARGV[2] new next   then per run: id, state or "" to forget it, sent at
+# KEYS as above, and KEYS[7] sent zset, run id -> sent at, without those that wait
+# ARGV[1] expected next, "" for none   ARGV[2] new next
+# then per change: "run" or "job", id, state or "" to forget it, time by which a run is ordered
 # -> 1, or 0 where the fold stands elsewhere and nothing was changed
 _WRITE = """
 if (redis.call('HGET', KEYS[1], 'next') or '') ~= ARGV[1] then
   return 0
 end
-for n = 3, #ARGV, 3 do
-  if ARGV[n + 1] == '' then
-    redis.call('HDEL', KEYS[2], ARGV[n])
-    redis.call('ZREM', KEYS[3], ARGV[n])
+local function count(hash, job, change)
+  if redis.call('HINCRBY', hash, job, change) == 0 then
+    redis.call('HDEL', hash, job)
+  end
+end
+local function counts_of(state)
+  return string.match(state, '^(.)\\t([^\\t]*)\\t([^\\n]*)\\n')
+end
+for n = 3, #ARGV, 4 do
+  local id, state, at = ARGV[n + 1], ARGV[n + 2], ARGV[n + 3]
+  if ARGV[n] == 'job' then
+    if state == '' then
+      redis.call('HDEL', KEYS[5], id)
+    else
+      redis.call('HSET', KEYS[5], id, state)
+    end
   else
-    redis.call('HSET', KEYS[2], ARGV[n], ARGV[n + 1])
-    redis.call('ZADD', KEYS[3], ARGV[n + 2], ARGV[n])
+    local before = redis.call('HGET', KEYS[2], id)
+    if before then
+      local class, job, key = counts_of(before)
+      if class == 'a' then
+        count(KEYS[3], job, -1)
+      elseif class == 'q' then
+        count(KEYS[4], job, -1)
+        redis.call('ZREM', KEYS[6] .. job, key .. '\\t' .. id)
+      end
+    end
+    if state == '' then
+      redis.call('HDEL', KEYS[2], id)
+      redis.call('ZREM', KEYS[7], id)
+    else
+      redis.call('HSET', KEYS[2], id, state)
+      local class, job, key = counts_of(state)
+      if class == 'q' then
+        count(KEYS[4], job, 1)
+        redis.call('ZADD', KEYS[6] .. job, at, key .. '\\t' .. id)
+        redis.call('ZREM', KEYS[7], id)
+      else
+        if class == 'a' then
+          count(KEYS[3], job, 1)
+        end
+        redis.call('ZADD', KEYS[7], at, id)
+      end
+    end
   end
 end
 redis.call('HSET', KEYS[1], 'next', ARGV[2])
 return 1
 """
 
+# KEYS as above
+_RESET = """
+for _, job in ipairs(redis.call('HKEYS', KEYS[4])) do
+  redis.call('DEL', KEYS[6] .. job)
+end
+redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[7])
+"""
 
-PAGE = 500
+PAGE: Final = 500
+NOTHING: Final = Wanted((), {})
 
-
-class Known(NamedTuple):
-    """What Redis holds, read in one call."""
-
-    next_offset: int | None
-    runs: dict[str, Run]
+Changes = Mapping[str, RunsRecord | None]
+"""New states by record key of `runs` (contracts/runs.py), None for a tombstone."""
 
 
 class RunStore:
@@ -54,25 +123,42 @@ class RunStore:
     def __init__(self, redis: Redis, namespace: str, partition: int) -> None:
         prefix = f"{namespace}:{{d{partition}}}:"
         self._redis = redis
-        self._log, self._runs, self._sent = prefix + "log", prefix + "runs", prefix + "sent"
+        names = ("log", "runs", "active", "queued", "paused", "queue:", "sent")
+        self._keys = [prefix + name for name in names]
+        self._queued, self._sent = prefix + "queued", prefix + "sent"
         self._read, self._write = redis.register_script(_READ), redis.register_script(_WRITE)
+        self._reset = redis.register_script(_RESET)
 
-    async def read(self, run_ids: Sequence[str] = ()) -> Known:
-        """The fold's offset and the states of `run_ids` that have one, as of one moment."""
-        next_offset, *states = await self._read(keys=[self._log, self._runs], args=run_ids)
-        runs = {run_id: Run.from_bytes(raw) for run_id, raw in zip(run_ids, states, strict=True) if raw}
-        return Known(int(next_offset) if next_offset else None, runs)
+    async def read(self, wanted: Wanted = NOTHING, cap: int = 0) -> Known:
+        """The fold's offset, the runs that have a state, and the queues with at most `cap` runs each."""
+        arguments: list[str | int] = [cap, len(wanted.run_ids), *wanted.run_ids]
+        for job, heads in wanted.heads.items():
+            arguments += _heads(job, heads)
+        next_offset, states, queues = await self._read(keys=self._keys, args=arguments)
+        found = zip(wanted.run_ids, states, strict=True)
+        return Known(
+            int(next_offset) if next_offset else None,
+            {run_id: _run(state) for run_id, state in found if state},
+            {
+                job: Queue(bool(paused), active, queued, tuple(map(_run, first)))
+                for job, (paused, active, queued, first) in zip(wanted.heads, queues, strict=True)
+            },
+        )
 
-    async def write(self, expected: int | None, next_offset: int, changes: Mapping[str, Run | None]) -> bool:
+    async def write(self, expected: int | None, next_offset: int, changes: Changes) -> bool:
         """Take in `changes` and move to `next_offset`; False where the fold does not stand at `expected`."""
         arguments: list[str | int] = ["" if expected is None else expected, next_offset]
-        for run_id, run in changes.items():
-            arguments += (run_id, run.to_bytes().decode(), run.sent_at) if run else (run_id, "", 0)
-        return bool(await self._write(keys=[self._log, self._runs, self._sent], args=arguments) == 1)
+        for name, state in changes.items():
+            arguments += _change(name, state)
+        return bool(await self._write(keys=self._keys, args=arguments) == 1)
 
     async def reset(self) -> None:
         """Forget everything, so that the fold starts from the beginning."""
-        await self._redis.delete(self._log, self._runs, self._sent)
+        await self._reset(keys=self._keys, args=[])
+
+    async def jobs_with_queues(self) -> set[str]:
+        """The jobs of which runs wait."""
+        return set(map(str, await self._redis.hkeys(self._queued)))
 
     async def sent_before(self, before: int) -> AsyncIterator[list[Run]]:
         """Every run that was sent before an instant, oldest first, in pages; runs may be forgotten meanwhile."""
@@ -82,6 +168,27 @@ class RunStore:
             if not page:
                 return
             names = [str(name) for name in page]
-            yield list((await self.read(names)).runs.values())
+            yield list((await self.read(Wanted(names, {}))).runs.values())
             left = await self._redis.zmscore(self._sent, names)
             kept += sum(score is not None for score in left)
+
+
+def _heads(job: str, heads: Heads) -> tuple[str, int, int, int]:
+    return job, -1 if heads.limit is None else heads.limit, heads.ends, int(heads.is_resumed)
+
+
+def _change(name: str, state: RunsRecord | None) -> tuple[str, str, str, int]:
+    if state is None:
+        job = job_of_key(name)
+        return ("run", name, "", 0) if job is None else ("job", job, "", 0)
+    if isinstance(state, JobState):
+        return "job", state.job, state.to_bytes().decode() if state.is_paused else "", 0
+    waits = state.state is RunState.QUEUED
+    counted = "a" if state.state in ACTIVE else "q" if waits else "-"
+    line = "\t".join((counted, state.job, state.partition_key or ""))
+    at = state.asked_at if waits else state.sent_at
+    return "run", state.run_id, f"{line}\n{state.to_bytes().decode()}", at
+
+
+def _run(stored: str) -> Run:
+    return Run.from_bytes(stored.partition("\n")[2].encode())

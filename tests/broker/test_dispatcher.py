@@ -5,7 +5,6 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from time import time
 
 import pytest
@@ -14,27 +13,29 @@ from redis.asyncio import Redis
 
 from tests.broker.conftest import Install, Installed, define, delete_topics, read_all, send, until_async
 from tests.broker.copies import copy_keys, put_back
-from tidegate.contracts.audit import AuditEntry
+from tests.broker.runs import (
+    AT,
+    JOB,
+    MINE,
+    PARTITIONS,
+    SOURCE,
+    TOPIC,
+    ask,
+    audit,
+    commands,
+    report,
+    request,
+    said,
+    states,
+    stored_runs,
+    tidegate,
+    until_dispatched,
+    until_state,
+)
 from tidegate.contracts.events import parse_event
 from tidegate.contracts.placement import partition_of
-from tidegate.contracts.runs import (
-    Run,
-    RunCommand,
-    RunEvent,
-    RunRequest,
-    RunRequestBatch,
-    RunState,
-    TriggeringEvent,
-    WindowProgress,
-)
-from tidegate.contracts.topics import (
-    ASSET_EVENTS,
-    CONTRIBUTIONS,
-    RUN_EVENTS,
-    RUN_REQUESTS,
-    RUNS,
-    run_commands_topic,
-)
+from tidegate.contracts.runs import Run, RunCommand, RunRequestBatch, RunState
+from tidegate.contracts.topics import ASSET_EVENTS, CONTRIBUTIONS, RUN_REQUESTS, RUNS, run_commands_topic
 from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.positions import Position
 from tidegate.runtime.topic_admin import admin_client, create_topics
@@ -42,12 +43,6 @@ from tidegate.sdk import Run as WorkerRun
 from tidegate.sdk import Worker
 from tidegate.sdk.template import render
 from tidegate_dispatcher.decide import forgettable
-
-JOB, TOPIC = "daily", "run-commands.daily"
-PARTITIONS = 2
-MINE = partition_of(JOB, PARTITIONS)
-SOURCE = "contributions/0#0"
-AT = datetime(2010, 3, 14, 8, tzinfo=UTC)
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -63,89 +58,6 @@ async def at(install: Install) -> Installed:
     installed = install(partitions=PARTITIONS, more=(run_commands_topic(JOB, PARTITIONS),))
     await define(installed.kafka, Job(JOB, schedule=None, outlets=[Asset("daily_out")]))
     return installed
-
-
-def request(offset: int, run_id: str = "", **changes: object) -> RunRequest:
-    fields: dict[str, object] = {
-        "offset": offset,
-        "ordinal": 0,
-        "run_id": run_id or f"run-{offset}",
-        "job": JOB,
-        "incarnation": "test",
-        "revision": 1,
-        "partition_key": f"day-{offset}",
-        "partition_date": AT,
-        "generation": 1,
-        "completed_by": "e1",
-        "windows": [WindowProgress(asset="hourly", arrived=1, expected=1)],
-        "events": [
-            TriggeringEvent(
-                asset="hourly", id="e1", source="/s", partition_key="k", received_at=AT, extra={"n": offset}
-            )
-        ],
-    }
-    return RunRequest.model_validate({**fields, **changes})
-
-
-async def ask(at: Installed, *requests: RunRequest, source: str = SOURCE) -> None:
-    """Write requests as the rollup would: one record."""
-    raw = RunRequestBatch(source=source, requests=requests).to_bytes()
-    await send(at.kafka, [(RUN_REQUESTS, MINE, None, raw)])
-
-
-async def report(at: Installed, *events: RunEvent | bytes) -> None:
-    raw = [each if isinstance(each, bytes) else each.to_bytes() for each in events]
-    await send(at.kafka, [(RUN_EVENTS, MINE, JOB.encode(), each) for each in raw])
-
-
-def said(run_id: str, state: RunState, attempt: int = 1, error: str | None = None) -> RunEvent:
-    return RunEvent(run_id=run_id, job=JOB, attempt=attempt, state=state, error=error)
-
-
-async def commands(at: Installed) -> list[RunCommand]:
-    return [RunCommand.from_bytes(record.value) for record in await read_all(at.kafka, TOPIC)]
-
-
-async def states(at: Installed) -> dict[str, Run | None]:
-    """What `runs` says last of every run; None for a tombstone."""
-    records = await read_all(at.kafka, RUNS)
-    return {record.key.decode(): Run.from_bytes(record.value) if record.value else None for record in records}
-
-
-async def audit(at: Installed) -> Counter[tuple[str, str | None]]:
-    """(kind, partition key) of every distinct entry."""
-    entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
-    return Counter(
-        (each.kind.value, each.partition_key) for each in {each.id: each for each in entries}.values()
-    )
-
-
-async def until_dispatched(at: Installed, *offsets: int, timeout: float = 60) -> None:
-    """Return when the runs requested at `offsets` have commands, and check that no run has two."""
-    wanted = {f"run-{offset}" for offset in offsets}
-
-    async def dispatched() -> bool:
-        return wanted <= {each.run_id for each in await commands(at)}
-
-    await until_async(dispatched, f"commands for {len(wanted)} runs up to {offsets[-1]}", timeout)
-    assert set(Counter(each.run_id for each in await commands(at)).values()) == {1}
-
-
-async def until_state(at: Installed, run_id: str, state: RunState) -> Run:
-    async def reached() -> bool:
-        run = (await states(at)).get(run_id)
-        return run is not None and run.state is state
-
-    await until_async(reached, f"{run_id} to be {state}")
-    run = (await states(at))[run_id]
-    assert run is not None
-    return run
-
-
-async def stored_runs(at: Installed) -> set[str]:
-    """The runs that Redis holds."""
-    async with Redis.from_url(at.redis, decode_responses=True) as redis:
-        return {str(run_id) for run_id in await redis.hkeys(f"{at.namespace}:{{d{MINE}}}:runs")}
 
 
 async def test_requests_that_come_again_by_their_coordinates_give_one_command(at: Installed) -> None:
@@ -447,7 +359,7 @@ def past_run(run_id: str, offset: int, sent_at: int, source: str = SOURCE) -> Ru
 
 def test_a_run_is_forgotten_when_it_is_old_and_can_never_be_asked_for_again() -> None:
     def left(runs: Sequence[Run], acknowledged: dict[str, int]) -> list[str]:
-        return forgettable(runs, horizon_ms=1_000, now=5_000, acknowledged=acknowledged)
+        return forgettable(runs, 1_000, now=5_000, acknowledged=acknowledged, active_runs_of=lambda _: None)
 
     old, young = past_run("old", 9, 3_999), past_run("young", 9, 4_000)
     assert left([old, young], {"contributions/0": 10}) == ["old"]
@@ -491,3 +403,58 @@ async def test_old_runs_get_tombstones(at: Installed) -> None:
         "run-6",
         "run-7",
     }
+
+
+@on_real_servers
+async def test_b106_a_run_whose_topic_is_missing_is_said_to_be_undeliverable_and_sent_once_it_is_there(
+    at: Installed,
+) -> None:
+    other = run_commands_topic("other", PARTITIONS)
+    assert partition_of("other", PARTITIONS) == MINE
+    with at.service("dispatcher") as dispatcher:
+        dispatcher.wait_ready()
+        await ask(at, request(1, job="other"), request(2))
+        await until_dispatched(at, 2)
+        shown = await tidegate(at, "runs", "other", "--state", "undeliverable")
+        assert "run-1" in shown
+        assert "run-commands.other" in shown
+        assert (await tidegate(at, "redrive", "--run", "run-2")).startswith("2 ")
+        assert (await tidegate(at, "redrive", "--run", "run-9")).startswith("2 ")
+        again = await tidegate(at, "redrive", "--run", "run-1", "--by", "ana")
+        assert again.startswith("0 redrive run-1: done")  # and it fails again: the topic is still missing
+        async with admin_client(at.kafka) as admin:
+            await create_topics(admin, [other])
+        redriven = await tidegate(at, "redrive", "--run", "run-1", "--by", "ana")
+        assert redriven.startswith("0 redrive run-1: done")
+        assert (await tidegate(at, "redrive", "--run", "run-1")).startswith("2 ")
+        found = [RunCommand.from_bytes(each.value) for each in await read_all(at.kafka, other.name)]
+    assert [(each.run_id, each.partition_key, each.windows) for each in found] == [
+        ("run-1", "day-1", request(1).windows)
+    ]
+    assert await audit(at) == {("dispatch-failed", "day-1"): 2, ("run-redriven", "day-1"): 2}
+
+
+@on_real_servers
+async def test_b114_a_dispatcher_that_is_fenced_within_a_transaction_says_so_and_starts_again(
+    at: Installed,
+) -> None:
+    short = {"TIDEGATE_SESSION_TIMEOUT_MS": "2000"}
+    older = at.service("dispatcher", "older", TIDEGATE_CRASH_POINT="transaction.produced:2:stop", **short)
+    newer = at.service("dispatcher", "newer", **short)
+    with older:
+        older.wait_ready()
+        await ask(at, request(1))
+        await until_dispatched(at, 1)
+        await ask(at, request(2))  # the transaction that holds its command is written, and never ends
+        with newer:
+            await until_dispatched(at, 2)
+            before = older.ready()
+            assert before == {}  # it is stopped
+            older.kill(signal.SIGCONT)
+            older.wait_ready(30)
+            assert older.metrics()["tidegate_fenced_total"] == 1
+            assert "partition_fenced" in older.log_tail(200)
+        # And it does its work again.
+        await ask(at, request(3))
+        await until_dispatched(at, 1, 2, 3)
+    assert await audit(at) == {}

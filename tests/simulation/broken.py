@@ -17,6 +17,7 @@ from aiokafka import TopicPartition
 import tidegate_dispatcher.decide
 import tidegate_dispatcher.main
 import tidegate_dispatcher.partition
+import tidegate_dispatcher.store
 import tidegate_ingest.main
 import tidegate_mapper.main
 import tidegate_rollup.decide
@@ -379,10 +380,18 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """What Redis holds is believed, wherever it stands."""
 
-    async def read(self: DispatcherPartition, run_ids: Sequence[str]) -> Any:
-        return await self._store.read(run_ids)
+    async def read(self: DispatcherPartition, wanted: Any, surroundings: Any) -> Any:
+        return await self._store.read(wanted, surroundings.cap)
 
     return patch.object(DispatcherPartition, "_read", read)
+
+
+@breaks("T4", seed=1)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """Runs are counted record by record, whatever state they had before."""
+    text = tidegate_dispatcher.store._WRITE
+    assert "if before then" in text
+    return patch.object(tidegate_dispatcher.store, "_WRITE", text.replace("if before then", "if false then"))
 
 
 @breaks("T5", seed=1)
@@ -401,7 +410,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Run ids are forgotten after the horizon, whether or not the rollup may ask for them again."""
 
-    def forgettable(runs: Collection[Any], horizon_ms: int, now: int, _: Mapping[str, int]) -> list[str]:
+    def forgettable(runs: Collection[Any], horizon_ms: int, now: int, *_: Any) -> list[str]:
         return [run.run_id for run in runs if run.sent_at < now - horizon_ms]
 
     return patch.object(tidegate_dispatcher.main, "forgettable", forgettable)

@@ -153,13 +153,17 @@ JOBS: Final[dict[str, tuple[str, ...]]] = {
 }
 """What each job may be, first what it is at the beginning."""
 
+LIMITS: Final = {"each": 1}
+"""How many runs of a job may be active at once."""
+
 ADDED: Final = "added"
 """A job defined on the way; it comes before the others, so that every contribution of an event moves by one place."""
 
 
 def definition(job: str, variant: str, number: int) -> Job:
     """A job as one of its variants; definitions with different numbers differ in nothing that matters."""
-    return Job(job, VARIANTS[variant][0], description=f"{variant}#{number}")
+    limit = LIMITS.get(job)
+    return Job(job, VARIANTS[variant][0], description=f"{variant}#{number}", max_active_runs=limit)
 
 
 def meaning_of(description: str) -> tuple[str, Meaning]:

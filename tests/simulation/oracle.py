@@ -6,6 +6,7 @@ Each stage is held against what the stage before it wrote, so that a fault is na
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -22,6 +23,7 @@ from tests.simulation.folding import (
     Note,
     entries,
 )
+from tests.simulation.jobs import LIMITS
 from tests.simulation.kafka import Kafka
 
 INVALID: Final = "event-refused"
@@ -81,6 +83,7 @@ class Oracle:
         self._check_mapper()
         firings = self._check_rollup()
         self._check_dispatcher(firings)
+        self._check_limits()
         self._check_every_event()
         self._check_poison()
         self._check_positions()
@@ -91,6 +94,10 @@ class Oracle:
     def _messages(self, topic: str) -> Iterator[dict[str, Any]]:
         for record in self._records(topic):
             yield json.loads(record.value)
+
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        """What the rollup wrote to run-requests; the rest is what people did to a job."""
+        return (each for each in self._messages("run-requests") if each["kind"] == "requests")
 
     def _records(self, topic: str) -> list[ConsumerRecord]:
         """Every record of a topic that can be read."""
@@ -261,7 +268,7 @@ class Oracle:
     def _requests(self) -> Iterable[Firing]:
         """Every run that was asked for, by where its round ended."""
         found: dict[tuple[str, int, int], Firing] = {}
-        for batch in self._messages("run-requests"):
+        for batch in self._batches():
             log = batch["source"].partition("#")[0]
             for request in batch["requests"]:
                 where = (log, request["offset"], request["ordinal"])
@@ -315,7 +322,7 @@ class Oracle:
     def _check_every_event(self) -> None:
         """However it went: what counts for a job has started a run of it, waits, or is named in the audit log."""
         told: set[tuple[str, str]] = set()
-        for batch in self._messages("run-requests"):
+        for batch in self._batches():
             told |= {
                 (request["job"], each["id"]) for request in batch["requests"] for each in request["events"]
             }
@@ -376,6 +383,8 @@ class Oracle:
         begun: set[tuple[str, str, int]] = set()
         for record in self._kafka.records("runs"):
             run_id = record.key.decode()
+            if run_id.startswith("job:"):
+                continue
             state = states[run_id] = None if record.value is None else json.loads(record.value)
             if state is not None:
                 begun.add((run_id, state["source"], state["offset"]))
@@ -397,6 +406,33 @@ class Oracle:
                     state["state"] == wanted_state,
                     f"run {run_id} is {state['state']}, not {wanted_state}",
                 )
+
+    def _check_limits(self) -> None:
+        """After every transaction, no more runs of a job are active than may be, and a paused job has sent none."""
+        for tp, log in sorted(self._kafka.logs.items()):
+            if tp.topic != "runs":
+                continue
+            active: dict[str, str] = {}
+            paused: set[str] = set()
+            for transaction, slots in groupby(log.slots, key=lambda slot: slot.transaction):
+                if transaction is not None and transaction.outcome != "commit":
+                    continue
+                records = [slot.record for slot in slots if slot.record is not None]
+                was_paused = set(paused)
+                for record in records:
+                    name = record.key.decode()
+                    state = json.loads(record.value) if record.value else {}
+                    if name.startswith("job:"):
+                        (paused.add if state["is_paused"] else paused.discard)(state["job"])
+                    elif state.get("state") in ("sent", "running"):
+                        is_kept = name in active or state["job"] not in was_paused & paused
+                        self._expect(is_kept, f"run {name} was sent at {tp} while its job was paused")
+                        active[name] = state["job"]
+                    else:
+                        active.pop(name, None)
+                for job, limit in LIMITS.items():
+                    count = sum(each == job for each in active.values())
+                    self._expect(count <= limit, f"{count} runs of {job} are active at once at {tp}")
 
     def _check_positions(self) -> None:
         for group in self._kafka.groups.values():

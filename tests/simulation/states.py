@@ -1,7 +1,8 @@
 """Redis at the end of a schedule, held against fresh folds of the logs that it was made from."""
 
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka import TopicPartition
@@ -113,20 +114,41 @@ class States:
                 dump[name] = left
 
     def _compare_runs(self, partition: int) -> list[str]:
-        runs: dict[str, str] = {}
+        states: dict[str, str] = {}
         for record in self._kafka.log("runs", partition).records(is_whole=True):
-            run_id = record.key.decode()
-            runs.pop(run_id, None)
+            name = record.key.decode()
+            states.pop(name, None)
             if record.value is not None:
-                runs[run_id] = record.value.decode()
+                states[name] = record.value.decode()
         found = self._server.dump(f"{self._namespace}:{{d{partition}}}:")
-        sent = {run_id: str(json.loads(text)["sent_at"]) for run_id, text in runs.items()}
-        wanted: Dump = {"runs": dict(runs), "sent": dict(sent)}
+        found.pop("log", None)
+        found["runs"] = {name: text.partition("\n")[2] for name, text in found.get("runs", {}).items()}
+        wanted = _runs_of(states)
         return [
-            f"runs of partition {partition}: {name} is {found.get(name, {})}, `runs` gives {wanted[name]}"
-            for name in wanted
-            if found.get(name, {}) != wanted[name]
+            f"runs of partition {partition}: {name} is {found.get(name)}, `runs` gives {wanted.get(name)}"
+            for name in sorted(wanted.keys() | found.keys())
+            if (found.get(name) or {}) != (wanted.get(name) or {})
         ]
+
+
+def _runs_of(states: Mapping[str, str]) -> Dump:
+    """What Redis must hold besides the place in the log, counted anew from the full states."""
+    wanted: Dump = defaultdict(dict)
+    for name, text in states.items():
+        state = json.loads(text)
+        job = state["job"]
+        if name.startswith("job:"):
+            wanted["paused"] |= {job: text} if state["is_paused"] else {}
+            continue
+        wanted["runs"][name] = text
+        if state["state"] == "queued":
+            wanted["queued"][job] = str(int(wanted["queued"].get(job, 0)) + 1)
+            wanted[f"queue:{job}"][f"{state.get('partition_key', '')}\t{name}"] = str(state["asked_at"])
+        else:
+            wanted["sent"][name] = str(state["sent_at"])
+        if state["state"] in ("sent", "running"):
+            wanted["active"][job] = str(int(wanted["active"].get(job, 0)) + 1)
+    return wanted
 
 
 def _lasting(dump: Dump, since: int) -> Dump:

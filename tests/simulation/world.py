@@ -6,7 +6,7 @@ import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from zlib import crc32
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -28,9 +28,9 @@ from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.contributions import OperatorAction
 from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.events import EVENT_TYPE, AssetEvent, AssetUpdate
-from tidegate.contracts.placement import contributions_partition
+from tidegate.contracts.placement import contributions_partition, partition_of
 from tidegate.contracts.redis_keys import open_key, round_key, shard_prefix
-from tidegate.contracts.runs import Run, RunCommand, RunEvent, RunState
+from tidegate.contracts.runs import JobControl, Run, RunCommand, RunEvent, RunState
 from tidegate.contracts.topics import (
     ASSET_EVENTS,
     AUDIT,
@@ -38,6 +38,7 @@ from tidegate.contracts.topics import (
     DEFINITIONS,
     RUN_COMMANDS_PREFIX,
     RUN_EVENTS,
+    RUN_REQUESTS,
     RUNS,
 )
 from tidegate.core.audit import AuditKind
@@ -50,7 +51,7 @@ PARTITIONS: Final = 2
 SHARDS: Final = 4
 HORIZON_S: Final = 60
 NAMESPACE: Final = "sim"
-SETTINGS: Final = Settings(namespace=NAMESPACE, dedupe_horizon_s=HORIZON_S)
+SETTINGS: Final = Settings(namespace=NAMESPACE, dedupe_horizon_s=HORIZON_S, dispatch_cap=3)
 STEPS: Final = 260
 DRAIN_STEPS: Final = 6_000
 REPLICAS: Final = 3
@@ -90,6 +91,7 @@ FAULTS: Final = {
     "change": 2.0,
     "skew": 0.5,
     "poison": 0.3,
+    "pause": 1.0,
 }
 """What may happen, and how often beside the others."""
 
@@ -144,6 +146,7 @@ class World:
         self._rounds_seen: list[tuple[str, str]] = []
         """(name, where it opened) of rounds that people have looked at."""
         self._fast_s = 0.0
+        self._is_paused = False
 
     # The schedule
 
@@ -243,6 +246,8 @@ class World:
             process.clock_off = 0.0
         while self._orphans:
             self._expire()
+        if self._is_paused:
+            self._control("resume")
 
     def _spawn_missing(self) -> None:
         for service in SERVICES:
@@ -563,6 +568,16 @@ class World:
         topic = self._rng.choice(sorted(READERS))
         self.note("poison", topic)
         self.kafka.append(topic, self._rng.randrange(PARTITIONS), None, POISON)
+
+    def _pause(self) -> None:
+        """A person pauses the job whose runs are limited, or resumes it."""
+        self._control("resume" if self._is_paused else "pause")
+
+    def _control(self, kind: Literal["pause", "resume"]) -> None:
+        self._is_paused = kind == "pause"
+        self.note(kind)
+        control = JobControl(kind=kind, id=f"c{next(self._ids)}", by="ana", job="each")
+        self.kafka.append(RUN_REQUESTS, partition_of("each", PARTITIONS), None, control.to_bytes())
 
     def _publish(self, record: DefinitionRecord) -> None:
         self.kafka.append(DEFINITIONS, 0, record.record_key.encode(), record.to_bytes())

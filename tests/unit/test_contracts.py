@@ -31,7 +31,11 @@ from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, partition_of, shard_of, shards_of_partition
 from tidegate.contracts.rejected import DeadLetter
 from tidegate.contracts.runs import (
+    JobControl,
+    JobState,
+    ManualRun,
     Outlet,
+    Redrive,
     Run,
     RunCommand,
     RunEvent,
@@ -40,6 +44,10 @@ from tidegate.contracts.runs import (
     RunState,
     TriggeringEvent,
     WindowProgress,
+    job_of_key,
+    read_run_requests_record,
+    read_runs_record,
+    runs_key,
 )
 from tidegate.contracts.topics import MAX_EVENT_BYTES, declared_topics, team_events_topic
 from tidegate.core.audit import AuditKind
@@ -79,6 +87,20 @@ EVENTS = (
 )
 WINDOWS = (WindowProgress(asset="seattle_hourly", arrived=23, expected=23),)
 MIDNIGHT = datetime(2010, 3, 14, 8, tzinfo=UTC)
+REQUEST = RunRequest(
+    offset=77,
+    ordinal=2,
+    run_id="daily_temperatures-2010-03-14-1-8c1f",
+    job="daily_temperatures",
+    incarnation="5f0c",
+    revision=17,
+    partition_key="2010-03-14",
+    partition_date=MIDNIGHT,
+    generation=1,
+    completed_by="e-1",
+    windows=WINDOWS,
+    events=EVENTS,
+)
 
 MESSAGES: dict[str, Message] = {
     "accepted_batch.v1.json": AcceptedBatch(
@@ -177,25 +199,10 @@ MESSAGES: dict[str, Message] = {
         opened="77.2",
         event_id="e-1",
     ),
-    "run_request_batch.v1.json": RunRequestBatch(
-        source="contributions/1#5",
-        requests=(
-            RunRequest(
-                offset=77,
-                ordinal=2,
-                run_id="daily_temperatures-2010-03-14-1-8c1f",
-                job="daily_temperatures",
-                incarnation="5f0c",
-                revision=17,
-                partition_key="2010-03-14",
-                partition_date=MIDNIGHT,
-                generation=1,
-                completed_by="e-1",
-                windows=WINDOWS,
-                events=EVENTS,
-            ),
-        ),
-    ),
+    "run_request_batch.v1.json": RunRequestBatch(source="contributions/1#5", requests=(REQUEST,)),
+    "manual_run.v1.json": ManualRun(by="ana", request=REQUEST),
+    "redrive.v1.json": Redrive(id="5d8f6c1e", by="ana", origin="run-requests/1@9", request=REQUEST),
+    "job_control.v1.json": JobControl(kind="pause", id="5d8f6c1f", by="ana", job="daily_temperatures"),
     "run_command.v1.json": RunCommand(
         run_id="daily_temperatures-2010-03-14-1-8c1f",
         job="daily_temperatures",
@@ -229,12 +236,15 @@ MESSAGES: dict[str, Message] = {
         partition_key="2010-03-14",
         partition_date=MIDNIGHT,
         generation=1,
-        state=RunState.SENT,
+        state=RunState.QUEUED,
         source="contributions/1#5",
         offset=77,
+        asked_at=1_268_639_999_900,
         sent_at=1_268_640_000_000,
         updated_at=1_268_640_000_100,
+        request=REQUEST,
     ),
+    "job_state.v1.json": JobState(job="daily_temperatures", is_paused=True, by="ana", at=1_268_640_000_000),
     "audit_entry.v1.json": AuditEntry(
         id="935e285ed7f1e8e70b0c76c3",
         kind=AuditKind.DUPLICATE_EVENT,
@@ -305,6 +315,43 @@ def test_every_kind_of_record_on_contributions_is_told_by_its_kind(name: str) ->
     read = read_contributions_record((GOLDEN / name).read_bytes())
     assert type(read) is type(MESSAGES[name])
     assert read.to_bytes() == MESSAGES[name].to_bytes()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run_request_batch.v1.json", "manual_run.v1.json", "redrive.v1.json", "job_control.v1.json"],
+)
+def test_every_kind_of_record_on_run_requests_is_told_by_its_kind(name: str) -> None:
+    read = read_run_requests_record((GOLDEN / name).read_bytes())
+    assert type(read) is type(MESSAGES[name])
+    assert read.to_bytes() == MESSAGES[name].to_bytes()
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b'{"kind":"other"}', b'{"kind":"pause","job":"j"}'])
+def test_another_record_on_run_requests_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        read_run_requests_record(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "job"),
+    [
+        ("run.v1.json", "daily_temperatures-2010-03-14-1-8c1f", None),
+        ("job_state.v1.json", "job:daily_temperatures", "daily_temperatures"),
+    ],
+)
+def test_states_on_runs_are_told_by_their_key(name: str, key: str, job: str | None) -> None:
+    state = MESSAGES[name]
+    assert isinstance(state, Run | JobState)
+    assert (runs_key(state), job_of_key(key)) == (key, job)
+    assert read_runs_record(key, (GOLDEN / name).read_bytes()) == state
+
+
+def test_a_run_that_an_older_dispatcher_wrote_is_still_read() -> None:
+    old = json.loads((GOLDEN / "run.v1.json").read_bytes())
+    for name in ("cause", "asked_at", "request"):
+        del old[name]
+    assert Run.from_bytes(json.dumps({**old, "state": "sent"}).encode()).asked_at == 0
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b'{"kind":"other"}', b'{"kind":"definition","job":"j"}'])

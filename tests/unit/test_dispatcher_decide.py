@@ -1,15 +1,21 @@
 """One command for every run id, and a reason where none can be sent: the dispatcher's decisions apart from Kafka."""
 
 import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.queues import active, known, place, waiting
 from tidegate import Asset, AssetAlias, Job
 from tidegate.contracts.runs import (
+    JobControl,
+    Redrive,
     Run,
     RunCommand,
     RunEvent,
@@ -19,19 +25,70 @@ from tidegate.contracts.runs import (
     WindowProgress,
 )
 from tidegate.core.audit import AuditKind
-from tidegate_dispatcher.decide import Requested, Surroundings, decide, forgettable
+from tidegate_dispatcher import decide as deciding
+from tidegate_dispatcher.decide import (
+    Controlled,
+    Decisions,
+    Input,
+    Redriven,
+    Requested,
+    Surroundings,
+    cap_reached,
+    forgettable,
+    wanted,
+)
 
 NOW = 1_800_000_000_000
 AT = datetime(2026, 3, 10, tzinfo=UTC)
 LOG = "contributions/0#0"
 
 
-def surroundings(limit: int | None = 1_048_576, job: Job | None = None) -> Surroundings:
-    return Surroundings(partition=3, now=NOW, job_of=lambda request: job, limit_of=lambda topic: limit)
+TOPICS = ("run-commands.copy", "run-commands.other", "mine")
+
+
+class Around(NamedTuple):
+    """What decisions depend on besides their inputs and the runs."""
+
+    surroundings: Surroundings
+    limits: Mapping[str, int]
+    paused: Collection[str]
+
+
+def surroundings(
+    limit: int | None = 1_048_576,
+    job: Job | None = None,
+    active_runs: int | None = None,
+    cap: int = 500,
+    paused: Collection[str] = (),
+) -> Around:
+    return Around(
+        Surroundings(
+            partition=3,
+            now=NOW,
+            job_of=lambda request: job,
+            active_runs_of=lambda job: active_runs,
+            cap=cap,
+        ),
+        {} if limit is None else dict.fromkeys(TOPICS, limit),
+        paused,
+    )
+
+
+def decide(
+    inputs: Sequence[Input], runs: Mapping[str, Run], around: Around, look: Collection[str] = ()
+) -> Decisions:
+    """The decisions where `runs` is all that is stored."""
+    read = wanted(inputs, look, around.surroundings.active_runs_of)
+    there = known(list(runs.values()), around.paused, read, around.surroundings.cap)
+    return deciding.decide(inputs, there, around.surroundings, around.limits)
+
+
+def asked(request: RunRequest, at: int = NOW, by: str | None = None) -> Requested:
+    return Requested(LOG, request, at, by)
 
 
 def request(
-    run_id: str, offset: int = 1, extra_bytes: int = 0, partition_key: str | None = "k"
+    run_id: str, offset: int = 1, extra_bytes: int = 0, partition_key: str | None = "k", job: str = "copy"
 ) -> RunRequest:
     event = TriggeringEvent(
         asset="a", id="e", source="/s", partition_key="k", received_at=AT, extra={"text": "x" * extra_bytes}
@@ -40,7 +97,7 @@ def request(
         offset=offset,
         ordinal=0,
         run_id=run_id,
-        job="copy",
+        job=job,
         incarnation="i",
         revision=1,
         partition_key=partition_key,
@@ -69,25 +126,26 @@ def stored(
         offset=offset,
         sent_at=sent_at,
         updated_at=sent_at,
+        request=request(run_id) if state is RunState.QUEUED else None,
     )
 
 
 @given(st.lists(st.sampled_from("abcde"), max_size=20), st.sets(st.sampled_from("abcde")))
-def test_every_run_id_gives_one_command_and_a_known_one_none(asked: list[str], known: set[str]) -> None:
+def test_every_run_id_gives_one_command_and_a_known_one_none(names: list[str], there: set[str]) -> None:
     decided = decide(
-        [Requested(LOG, request(each)) for each in asked],
-        {each: stored(each) for each in known},
+        [asked(request(each)) for each in names],
+        {each: stored(each) for each in there},
         surroundings(),
     )
     sent = [RunCommand.from_bytes(each.value).run_id for each in decided.commands]
-    assert sorted(sent) == sorted(set(asked) - known)
-    assert set(decided.runs) == set(asked) - known
+    assert sorted(sent) == sorted(set(names) - there)
+    assert set(decided.runs) == set(names) - there
     assert decided.audit == []
 
 
 def test_a_request_that_failed_before_it_started_is_a_failed_run_without_a_command() -> None:
     failed = request("a").model_copy(update={"failed": "the deadline passed", "cause": "deadline"})
-    decided = decide([Requested(LOG, failed), Requested(LOG, failed)], {}, surroundings())
+    decided = decide([asked(failed), asked(failed)], {}, surroundings())
     assert (decided.commands, decided.audit) == ([], [])
     (run,) = decided.runs.values()
     assert (run.state, run.error) == (RunState.FAILED, "the deadline passed")
@@ -95,13 +153,13 @@ def test_a_request_that_failed_before_it_started_is_a_failed_run_without_a_comma
 
 def test_a_command_says_whether_its_round_was_fired_as_it_was() -> None:
     partial = request("a").model_copy(update={"is_partial": True, "cause": "manual", "completed_by": None})
-    (command,) = decide([Requested(LOG, partial)], {}, surroundings()).commands
+    (command,) = decide([asked(partial)], {}, surroundings()).commands
     sent = RunCommand.from_bytes(command.value)
     assert (sent.is_partial, sent.cause, sent.completed_by) == (True, "manual", None)
 
 
 def test_a_known_run_id_from_another_place_is_audited_and_sends_nothing() -> None:
-    decided = decide([Requested(LOG, request("a", offset=9))], {"a": stored("a", offset=1)}, surroundings())
+    decided = decide([asked(request("a", offset=9))], {"a": stored("a", offset=1)}, surroundings())
     assert (decided.commands, decided.runs) == ([], {})
     assert [each.kind for each in decided.audit] == [AuditKind.RUN_ID_MISMATCH]
 
@@ -114,8 +172,8 @@ def test_what_a_topic_cannot_take_is_undeliverable_and_stops_nobody(
     limit: int | None, extra_bytes: int, reason: str
 ) -> None:
     job = Job("copy", run_commands_topic="mine")
-    asked = [Requested(LOG, request("large", extra_bytes=extra_bytes)), Requested(LOG, request("small"))]
-    decided = decide(asked, {}, surroundings(limit, job))
+    inputs = [asked(request("large", extra_bytes=extra_bytes)), asked(request("small"))]
+    decided = decide(inputs, {}, surroundings(limit, job))
     assert decided.runs["large"].state is RunState.UNDELIVERABLE
     assert reason in (decided.runs["large"].error or "")
     assert decided.audit[0].kind is AuditKind.DISPATCH_FAILED
@@ -124,7 +182,7 @@ def test_what_a_topic_cannot_take_is_undeliverable_and_stops_nobody(
 
 def test_a_command_names_its_reports_partition_and_the_outlets_of_the_definition() -> None:
     job = Job("copy", outlets=[Asset("out", "s3://bucket/out"), AssetAlias("made")])
-    (command,) = decide([Requested(LOG, request("a"))], {}, surroundings(job=job)).commands
+    (command,) = decide([asked(request("a"))], {}, surroundings(job=job)).commands
     read = RunCommand.from_bytes(command.value)
     assert (command.topic, command.key) == ("run-commands.copy", "k")
     assert read.run_events_partition == 3
@@ -135,14 +193,14 @@ def test_a_command_names_its_reports_partition_and_the_outlets_of_the_definition
 
 
 def test_a_run_without_partitions_has_no_key_and_its_record_that_of_the_job() -> None:
-    asked = Requested(LOG, request("a", partition_key=None))
-    decided = decide([asked], {}, surroundings())
+    one = asked(request("a", partition_key=None))
+    decided = decide([one], {}, surroundings())
     (command,) = decided.commands
     assert command.key == "copy"
     assert b"partition_key" not in command.value.split(b"triggering_asset_events")[0]
     assert RunCommand.from_bytes(command.value).partition_key is None
     assert decided.runs["a"].partition_key is None
-    refused = decide([asked], {}, surroundings(limit=None))
+    refused = decide([one], {}, surroundings(limit=None))
     assert [(each.kind, each.partition_key) for each in refused.audit] == [(AuditKind.DISPATCH_FAILED, None)]
 
 
@@ -186,13 +244,232 @@ def test_reports_move_a_run_along() -> None:
     reports = [
         RunEvent(run_id="a", job="copy", state=state) for state in (RunState.RUNNING, RunState.SUCCEEDED)
     ]
-    decided = decide([Requested(LOG, request("a")), *reports], {}, surroundings())
-    assert decided.runs["a"].state is RunState.SUCCEEDED
+    assert decide(reports, {"a": stored("a")}, surroundings()).runs["a"].state is RunState.SUCCEEDED
+
+
+def left_over(
+    runs: Sequence[Run], acknowledged: Mapping[str, int], active_runs: int | None = None
+) -> list[str]:
+    return forgettable(runs, 1_000, NOW, acknowledged, lambda job: active_runs)
 
 
 def test_ids_are_forgotten_after_the_horizon_once_the_rollup_cannot_ask_again() -> None:
     old = NOW - 1_001
     runs = [stored("acknowledged", offset=4, sent_at=old), stored("may-come-again", offset=5, sent_at=old)]
     runs.append(stored("young", offset=4, sent_at=NOW - 999))
-    assert forgettable(runs, 1_000, NOW, {"contributions/0": 5}) == ["acknowledged"]
-    assert forgettable(runs, 1_000, NOW, {}) == []
+    assert left_over(runs, {"contributions/0": 5}) == ["acknowledged"]
+    assert left_over(runs, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "active_runs", "is_left"),
+    [
+        (RunState.SUCCEEDED, 1, True),
+        (RunState.FAILED, None, True),
+        (RunState.UNDELIVERABLE, None, True),
+        (RunState.SENT, None, True),  # nobody need report where nothing is limited
+        (RunState.SENT, 1, False),
+        (RunState.RUNNING, None, False),
+        (RunState.QUEUED, None, False),
+    ],
+)
+def test_what_waits_or_runs_is_never_forgotten(
+    state: RunState, active_runs: int | None, is_left: bool
+) -> None:
+    run = stored("a", state, sent_at=0)
+    assert left_over([run], {"contributions/0": 5}, active_runs) == ["a"] * is_left
+
+
+# Queues
+
+
+def sent(decided: Decisions) -> list[str]:
+    return [RunCommand.from_bytes(each.value).run_id for each in decided.commands]
+
+
+def control(kind: str, job: str = "copy", id: str = "c1") -> Controlled:
+    return Controlled(JobControl(kind=kind, id=id, by="ana", job=job), NOW)
+
+
+def ended(run_id: str, state: RunState = RunState.SUCCEEDED) -> RunEvent:
+    return RunEvent(run_id=run_id, job="copy", state=state)
+
+
+def after(runs: Mapping[str, Run], decided: Decisions) -> dict[str, Run]:
+    return {**runs, **decided.runs}
+
+
+def test_b004_runs_go_out_as_they_were_asked_for_and_by_key_where_that_was_at_one_time() -> None:
+    names = {"r1": "k5", "r2": "k2", "r3": "k4", "r4": "k1", "r5": "k3"}
+    inputs = [asked(request(run_id, partition_key=key)) for run_id, key in names.items()]
+    inputs.append(asked(request("r0", partition_key="k0"), at=NOW + 1))
+    around = surroundings(active_runs=1)
+    decided = decide(inputs, {}, around)
+    order, runs = sent(decided), after({}, decided)
+    while decided.commands:
+        decided = decide([ended(order[-1])], runs, around)
+        order, runs = order + sent(decided), after(runs, decided)
+    assert order == ["r4", "r2", "r5", "r3", "r1", "r0"]
+
+
+def test_b054_the_next_run_goes_out_when_one_ends_with_no_other_event() -> None:
+    around = surroundings(active_runs=1)
+    decided = decide([asked(request(each, partition_key=each)) for each in "abc"], {}, around)
+    assert sent(decided) == ["a"]
+    runs = after({}, decided)
+    assert [runs[each].state for each in "abc"] == [RunState.SENT, RunState.QUEUED, RunState.QUEUED]
+    assert decide([ended("a", RunState.RUNNING)], runs, around).commands == []
+    assert decide([ended("b")], runs, around).runs == {}  # what was never sent cannot have ended
+    decided = decide([ended("a", RunState.FAILED)], runs, around)
+    assert sent(decided) == ["b"]
+    assert decided.runs["b"].request is None
+
+
+def test_a_limit_that_rises_lets_runs_go_out_with_no_event_at_all() -> None:
+    decided = decide(
+        [asked(request(each, partition_key=each)) for each in "abcd"], {}, surroundings(active_runs=1)
+    )
+    runs = after({}, decided)
+    assert sent(decide([], runs, surroundings(active_runs=1), look=["copy"])) == []
+    assert sent(decide([], runs, surroundings(active_runs=3), look=["copy"])) == ["b", "c"]
+    assert sent(decide([], runs, surroundings(), look=["copy"])) == ["b", "c", "d"]
+
+
+def test_a_paused_job_keeps_its_runs_and_a_resumed_one_sends_them_in_order() -> None:
+    decided = decide(
+        [control("pause"), asked(request("b")), asked(request("a"), at=NOW - 1)], {}, surroundings()
+    )
+    assert decided.commands == []
+    assert decided.jobs["copy"].is_paused
+    runs = after({}, decided)
+    paused = surroundings(paused=["copy"])
+    assert sent(decide([], runs, paused, look=["copy"])) == []
+    resumed = decide([control("resume")], runs, paused)
+    assert sent(resumed) == ["a", "b"]
+    assert not resumed.jobs["copy"].is_paused
+    kinds = [each.kind.value for each in (*decided.audit, *resumed.audit)]
+    assert kinds == ["job-paused", "job-resumed"]
+
+
+@pytest.mark.parametrize(("kind", "paused"), [("pause", ["copy"]), ("resume", [])])
+def test_pausing_what_is_paused_and_resuming_what_is_not_says_so(kind: str, paused: list[str]) -> None:
+    decided = decide([control(kind)], {}, surroundings(paused=paused))
+    assert (decided.jobs, [each.kind for each in decided.audit]) == ({}, [AuditKind.ACTION_WITHOUT_EFFECT])
+
+
+def redriven(run_id: str) -> Redriven:
+    asks = request(run_id)
+    return Redriven(Redrive(id="d1", by="ana", origin="run-requests/0@1", request=asks), NOW + 5)
+
+
+@pytest.mark.parametrize("state", [None, *RunState])
+def test_only_an_undeliverable_run_is_sent_again(state: RunState | None) -> None:
+    runs = {} if state is None else {"a": stored("a", state)}
+    around = surroundings(paused=["copy"] if state is RunState.QUEUED else [])
+    decided = decide([redriven("a"), redriven("a")], runs, around)
+    is_sent = state is RunState.UNDELIVERABLE
+    assert sent(decided) == ["a"] * is_sent
+    kinds = [each.kind for each in decided.audit]
+    assert kinds == [
+        AuditKind.RUN_REDRIVEN if is_sent else AuditKind.ACTION_WITHOUT_EFFECT,
+        AuditKind.ACTION_WITHOUT_EFFECT,
+    ]
+
+
+def test_a_run_that_is_undeliverable_again_is_audited_again() -> None:
+    first = decide([asked(request("a"))], {}, surroundings(limit=None))
+    second = decide([redriven("a")], first.runs, surroundings(limit=None))
+    failures = [each for each in (*first.audit, *second.audit) if each.kind is AuditKind.DISPATCH_FAILED]
+    assert len({each.id for each in failures}) == 2
+
+
+def test_b007_the_cap_is_said_with_totals_and_twenty_jobs_in_order() -> None:
+    left = {f"job{n:02}": 20 for n in range(29, 4, -1)}
+    entry = cap_reached(0, {f"r{n}" for n in range(100)}, left, NOW)
+    assert entry.details == {
+        "evaluated": 100,
+        "total": 600,
+        "jobs": [f"job{n:02}" for n in range(5, 25)],
+        "more_jobs": 5,
+        "partition": 0,
+    }
+
+
+JOBS = ("copy", "other")
+steps = st.lists(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("ask"), st.sampled_from(JOBS), st.integers(0, 3), st.sampled_from("xyz")),
+            st.tuples(st.just("end"), st.integers(0, 30), st.sampled_from(list(RunState))),
+            st.tuples(st.sampled_from(["pause", "resume"]), st.sampled_from(JOBS)),
+            st.tuples(st.just("redrive"), st.integers(0, 30)),
+        ),
+        max_size=6,
+    ),
+    max_size=12,
+)
+
+
+@given(steps, st.integers(1, 4), st.none() | st.integers(1, 3), st.sets(st.sampled_from(JOBS)))
+def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
+    batches: list[list[tuple[object, ...]]], cap: int, limit: int | None, topics: set[str]
+) -> None:
+    """Whatever comes in whatever batches; then all jobs are resumed and all runs end."""
+    runs: dict[str, Run] = {}
+    paused: set[str] = set()
+    requests: dict[str, RunRequest] = {}
+    commands: Counter[str] = Counter()
+    left: set[str] = set()
+    limits = {f"run-commands.{job}": 1_000_000 for job in topics}
+
+    def turn(inputs: list[Input]) -> None:
+        nonlocal left
+        around = surroundings(active_runs=limit, cap=cap, paused=paused)._replace(limits=limits)
+        decided = decide(inputs, runs, around, look=left)
+        before = set(commands)
+        commands.update(sent(decided))
+        assert len(decided.commands) <= cap
+        runs.update(decided.runs)
+        for job, state in decided.jobs.items():
+            (paused.add if state.is_paused else paused.discard)(job)
+        for job in JOBS:
+            line, count = waiting(runs.values(), job), active(runs.values(), job)
+            assert limit is None or count <= limit
+            gone = [runs[name] for name in set(commands) - before if runs[name].job == job]
+            if gone and line:
+                assert max(map(place, gone)) < place(line[0])
+            room = len(line) if limit is None else min(len(line), limit - count)
+            assert decided.left.get(job, 0) == (0 if job in paused else room)
+        left = set(decided.left)
+
+    clock = NOW
+    for batch in batches:
+        inputs: list[Input] = []
+        for kind, *rest in batch:
+            clock += 1
+            names = sorted(requests)
+            if kind == "ask":
+                job, earlier, key = rest
+                name = f"r{len(requests):03}"
+                requests[name] = request(name, partition_key=str(key), job=str(job))
+                inputs.append(asked(requests[name], at=clock - int(str(earlier))))
+            elif kind in ("pause", "resume"):
+                inputs.append(control(str(kind), str(rest[0]), id=str(clock)))
+            elif names:
+                name = names[int(str(rest[0])) % len(names)]
+                if kind == "redrive":
+                    again = Redrive(id=str(clock), by="ana", origin="o", request=requests[name])
+                    inputs.append(Redriven(again, clock))
+                else:
+                    inputs.append(RunEvent(run_id=name, job=requests[name].job, state=rest[1]))
+        turn(inputs)
+    turn([control("resume", job, id=f"last-{job}") for job in JOBS])
+    for _ in range(3 * len(requests) + 1):
+        running = [run for run in runs.values() if run.state in (RunState.SENT, RunState.RUNNING)]
+        turn([RunEvent(run_id=run.run_id, job=run.job, state=RunState.SUCCEEDED) for run in running])
+    assert set(runs) == set(requests)
+    for name, run in runs.items():
+        is_sendable = run.job in topics
+        assert commands[name] == is_sendable
+        assert (run.state is RunState.UNDELIVERABLE) == (not is_sendable)
+        assert run.request is None

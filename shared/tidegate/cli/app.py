@@ -12,12 +12,15 @@ from redis.exceptions import RedisError
 
 from tidegate.cli import (
     apply,
+    dispatch,
     emit,
     exec,
     gaps,
     operate,
     pending,
+    redrive,
     replay,
+    runs,
     simulate,
     status,
     topics,
@@ -48,6 +51,11 @@ app.command("fire")(operate.fire)
 app.command("discard")(operate.discard)
 app.command("withdraw")(operate.withdraw)
 app.command("replay")(replay.replay)
+app.command("runs")(runs.runs)
+app.command("trigger")(dispatch.trigger)
+app.command("pause")(dispatch.pause)
+app.command("resume")(dispatch.resume)
+app.command("redrive")(redrive.redrive)
 app.command("accept-gap")(gaps.accept)
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from tidegate.contracts.message import Message
 from tidegate.core.keys import validate_key
@@ -63,12 +63,61 @@ class RunRequest(Message):
 
 
 class RunRequestBatch(Message):
-    """A record of `run-requests`."""
+    """A record of `run-requests`: what the rollup asks for, packed."""
 
+    kind: Literal["requests"] = "requests"
     v: int = 1
     source: str
     """The (partition, shard) whose log the requests follow, `contributions/<partition>#<shard>`."""
     requests: tuple[RunRequest, ...]
+
+
+class ManualRun(Message):
+    """A record of `run-requests`: a person starts a run. Its run id is random, so that a repeat is one (rule T7)."""
+
+    kind: Literal["manual"] = "manual"
+    v: int = 1
+    by: str
+    """Who it was, as people are known where it was done."""
+    request: RunRequest
+    """Its coordinates mean nothing: the place of this record takes their part."""
+
+
+class Redrive(Message):
+    """A record of `run-requests`: a person has an undeliverable run sent again (rule T8); no other run is touched."""
+
+    kind: Literal["redrive"] = "redrive"
+    v: int = 1
+    id: str
+    """Random; the audit entries of one action have the same ids however often it is read."""
+    by: str
+    origin: str
+    """Where it was asked for at first, `run-requests/<partition>@<offset>`."""
+    request: RunRequest
+    """As it stands there."""
+
+
+class JobControl(Message):
+    """A record of `run-requests`: from here on the job's runs wait, or go out again (rule D3)."""
+
+    kind: Literal["pause", "resume"]
+    v: int = 1
+    id: str
+    """Random; the audit entries of one action have the same ids however often it is read."""
+    by: str
+    job: str
+
+
+RunRequestsRecord = RunRequestBatch | ManualRun | Redrive | JobControl
+
+_READER: Final[TypeAdapter[RunRequestsRecord]] = TypeAdapter(
+    Annotated[RunRequestsRecord, Field(discriminator="kind")]
+)
+
+
+def read_run_requests_record(raw: bytes) -> RunRequestsRecord:
+    """The message in a record of `run-requests`; raises pydantic.ValidationError."""
+    return _READER.validate_json(raw)
 
 
 class Outlet(Message):
@@ -103,6 +152,8 @@ class RunCommand(Message):
 
 
 class RunState(StrEnum):
+    QUEUED = "queued"
+    """Its command waits: the job is paused, or as many of its runs are active as may be."""
     SENT = "sent"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -110,6 +161,8 @@ class RunState(StrEnum):
     UNDELIVERABLE = "undeliverable"
 
 
+ACTIVE: Final = frozenset({RunState.SENT, RunState.RUNNING})
+"""What counts towards `max_active_runs`."""
 ENDED: Final = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.UNDELIVERABLE})
 
 
@@ -142,7 +195,42 @@ class Run(Message):
     source: str
     offset: int
     """Where its request came from; a seen run id with another place is audited (rule T7)."""
+    cause: str = "assets"
+    asked_at: int = 0
+    """Time of the record that asked for the run, milliseconds since 1970: with the key its place in the queue."""
     sent_at: int
-    """Milliseconds since 1970."""
+    """Milliseconds since 1970; of a run that waits, when it began to."""
     updated_at: int
     error: str | None = None
+    request: RunRequest | None = None
+    """What its command is made from, while it waits."""
+
+
+class JobState(Message):
+    """`runs`: what was done to a job; compacted by `job:<id>`."""
+
+    v: int = 1
+    job: str
+    is_paused: bool
+    by: str
+    at: int
+    """Time of the record that did it, milliseconds since 1970."""
+
+
+RunsRecord = Run | JobState
+_JOB_KEY: Final = "job:"
+
+
+def runs_key(state: RunsRecord) -> str:
+    """The record key of a state on `runs`: run ids hold no colon."""
+    return state.run_id if isinstance(state, Run) else _JOB_KEY + state.job
+
+
+def job_of_key(key: str) -> str | None:
+    """The job that a record key of `runs` is about, None for a run."""
+    return key.removeprefix(_JOB_KEY) if key.startswith(_JOB_KEY) else None
+
+
+def read_runs_record(key: str, value: bytes) -> RunsRecord:
+    """The state in a record of `runs`; raises pydantic.ValidationError."""
+    return Run.from_bytes(value) if job_of_key(key) is None else JobState.from_bytes(value)

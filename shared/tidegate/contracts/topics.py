@@ -91,7 +91,15 @@ def declared_topics(partitions: int) -> tuple[Topic, ...]:
             max_message_bytes=MAX_INTERNAL_BYTES + _SLACK,
         ),
         Topic(RUN_EVENTS, "job", partitions, delete, _MONTH, fixed=True),
-        Topic(RUNS, "run id", partitions, compact, None, fixed=True),
+        Topic(
+            RUNS,
+            "run id or job",
+            partitions,
+            compact,
+            None,
+            fixed=True,
+            max_message_bytes=MAX_INTERNAL_BYTES + _SLACK,
+        ),
         Topic(AUDIT, "job or asset", partitions, delete, _MONTH, fixed=False),
         Topic(DEFINITIONS, "job or asset id", 1, compact, _MONTH, fixed=True),
     )

@@ -39,13 +39,21 @@ class AuditKind(StrEnum):
     ROUND_DISCARDED = "round-discarded"
     MEMBER_WITHDRAWN = "member-withdrawn"
     ACTION_WITHOUT_EFFECT = "action-without-effect"
-    """What a person did was about a round, or an event in it, that was not there any more."""
+    """What a person did was about a round, an event in it, a run or a job that was not as it would have to be."""
     # at the clock
     TICK_SHIFTED = "tick-shifted"
     """A run whose scheduled time a clock change skipped: it starts at the first real instant after it (B024)."""
     # at the dispatcher
     DISPATCH_FAILED = "dispatch-failed"
     RUN_ID_MISMATCH = "run-id-mismatch"
+    DISPATCH_CAP_REACHED = "dispatch-cap-reached"
+    """More runs were ready than one transaction takes; said once until all have gone out (B007)."""
+    JOB_PAUSED = "job-paused"
+    JOB_RESUMED = "job-resumed"
+    RUN_TRIGGERED = "run-triggered"
+    """A person started a run."""
+    RUN_REDRIVEN = "run-redriven"
+    """A person had a run sent again that was undeliverable."""
     # where definitions are applied
     CONSUMER_REGISTERED = "consumer-registered"
     """A job was created, or created again: the events that its definitions' place in the log lets in reach it (D7)."""

@@ -28,10 +28,11 @@ class Job(Plain):
     `schedule` is a timetable or one of Airflow's short forms for one. `run_commands_topic` replaces the default
     `run-commands.<id>`. Assets in `outlets` are updated by every run that succeeds, aliases there stand for what a run
     adds to them; naming an asset in `inlets` makes it known. Start and end date bound the runs that time gives, both
-    inclusive; without `catchup` only the latest of those that were missed is run. A job that is created starts with
-    the events that come then; `replay_from`, "beginning" or the time when the broker received them, has it take stored
-    ones too, once (rule D7). Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or over 200
-    characters.
+    inclusive; without `catchup` only the latest of those that were missed is run. No more than `max_active_runs` are
+    active at once, which needs workers that report how a run ended; the others wait in order. A job that is created
+    starts with the events that come then; `replay_from`, "beginning" or the time when the broker received them, has it
+    take stored ones too, once (rule D7). Raises DefinitionError for an id outside letters, digits, `.`, `_`, `-`, or
+    over 200 characters, and for a limit below 1.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Job(Plain):
     end_date: datetime | None = None
     catchup: bool = False
     replay_from: Literal["beginning"] | datetime | None = None
+    max_active_runs: int | None = None
 
     if TYPE_CHECKING:
 
@@ -61,6 +63,7 @@ class Job(Plain):
             end_date: datetime | None = None,
             catchup: bool = False,
             replay_from: Literal["beginning"] | datetime | None = None,
+            max_active_runs: int | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -81,6 +84,16 @@ class Job(Plain):
             raise DefinitionError(f"Job.team {self.team!r} is blank: leave it out for a job without a team")
         expect_text(self.description, "Job.description")
         expect_flag(self.catchup, "Job.catchup")
+        limit = self.max_active_runs
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+            raise DefinitionTypeError(
+                f"Job.max_active_runs must be a whole number or None, not {limit!r:.200}"
+            )
+        if limit is not None and limit < 1:
+            raise DefinitionError(
+                f"Job.max_active_runs {limit} would let no run start: use 1 or more, leave it out for no limit, or"
+                " pause the job"
+            )
         for name in ("start_date", "end_date", "replay_from"):
             at = getattr(self, name)
             if name == "replay_from" and at == "beginning":
@@ -100,6 +113,12 @@ class Job(Plain):
             )
         if (made := _MADE.get()) is not None:
             made.append(self)
+
+    @property
+    def active_runs_limit(self) -> int | None:
+        """How many runs may be active at once: the smaller of what the job and its schedule say; None for no limit."""
+        limits = (self.max_active_runs, getattr(self.schedule, "active_runs_limit", None))
+        return min((each for each in limits if each is not None), default=None)
 
     def serialize(self) -> dict[str, Any]:
         data = super().serialize()

@@ -107,6 +107,11 @@ class DefinitionsView:
         history = self._jobs.get(job_id)
         return history[-1][1] if history else None
 
+    def newest(self, job_id: str) -> DefinedJob | None:
+        """The last definition of a job, though it may have been deleted since; None where the view holds none."""
+        history = self._jobs.get(job_id, ())
+        return next((defined for _, defined in reversed(history) if defined is not None), None)
+
     def job_at_revision(self, job_id: str, revision: int) -> DefinedJob | None:
         """The definition that the record at `revision` gave, None where the view does not hold it."""
         for offset, defined in self._jobs.get(job_id, ()):

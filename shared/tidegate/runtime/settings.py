@@ -33,6 +33,10 @@ class Settings(BaseSettings):
     poll_wait_ms: Annotated[int, Field(ge=1, le=5_000)] = Field(
         200, description="longest wait of an idle poll"
     )
+    dispatch_cap: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        500,
+        description="runs that the dispatcher looks at in one transaction, which must end within 10 s (B007)",
+    )
     dedupe_horizon_s: Annotated[int, Field(ge=60)] = Field(
         HORIZON_MS // 1000, description="how long event ids and fired rounds are remembered (rule D5)"
     )

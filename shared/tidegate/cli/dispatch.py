@@ -1,0 +1,70 @@
+"""`tidegate pause`, `resume` and `trigger`: what a person does to a job's runs."""
+
+import asyncio
+import getpass
+from typing import Annotated, Literal
+
+import typer
+
+from tidegate.cli.options import DEFAULT_KAFKA, DEFAULT_NAMESPACE, KafkaOption, NamespaceOption
+from tidegate.runtime.dispatching import Sent, control_job
+from tidegate.runtime.dispatching import trigger as trigger_run
+
+JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
+ByOption = Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")]
+
+
+def pause(
+    job: JobArgument,
+    by: ByOption = "",
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """Let the runs of JOB wait: its windows go on filling, and no command goes out."""
+    _control("pause", job, by, kafka, namespace)
+
+
+def resume(
+    job: JobArgument,
+    by: ByOption = "",
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """Let the runs of JOB go out that wait, in order, and those that follow."""
+    _control("resume", job, by, kafka, namespace)
+
+
+def trigger(
+    job: JobArgument,
+    partition_key: Annotated[
+        str | None, typer.Option("--partition-key", help="The partition that the run is about.")
+    ] = None,
+    unpartitioned: Annotated[
+        bool, typer.Option("--unpartitioned", help="Run a job that has partitions without one.")
+    ] = False,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="An id of your own: a repeat then starts nothing.")
+    ] = None,
+    by: ByOption = "",
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """Start a run of JOB now; a window of that key that is filling goes on doing so."""
+    done = asyncio.run(
+        trigger_run(
+            *(kafka, namespace, job, partition_key),
+            by=by or getpass.getuser(),
+            is_unpartitioned=unpartitioned,
+            run_id=run_id,
+        )
+    )
+    typer.echo(f"trigger {job}: {_state(done.sent)}; run {done.run_id}")
+
+
+def _control(kind: Literal["pause", "resume"], job: str, by: str, kafka: str, namespace: str) -> None:
+    sent = asyncio.run(control_job(kafka, namespace, kind, job, by=by or getpass.getuser()))
+    typer.echo(f"{kind} {job}: {_state(sent)}; the audit log tells what came of it, at {sent.position}")
+
+
+def _state(sent: Sent) -> str:
+    return "done" if sent.is_read else "written, and waiting for the dispatcher"

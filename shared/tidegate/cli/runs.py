@@ -1,0 +1,61 @@
+"""`tidegate runs`: the runs of a job, with what became of them."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
+from tidegate.cli.output import make_console, make_table
+from tidegate.contracts.runs import Run, RunState
+from tidegate.core.instants import from_ms
+from tidegate.runtime.job_runs import JobRuns, job_runs
+
+
+def runs(
+    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    state: Annotated[
+        list[RunState] | None, typer.Option("--state", help="Only runs in this state; may be repeated.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most so many runs, the latest ones.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    kafka: KafkaOption = DEFAULT_KAFKA,
+) -> None:
+    """List the runs of JOB in the order in which they were asked for: state, key, times, error."""
+    found = asyncio.run(job_runs(kafka, job))
+    chosen = [run for run in found.runs if not state or run.state in state]
+    if as_json:
+        paused = found.paused.model_dump(mode="json") if found.paused else None
+        rows = [run.model_dump(mode="json", exclude={"request"}) for run in chosen]
+        typer.echo(json.dumps({"job": job, "paused": paused, "runs": rows}, indent=2))
+    else:
+        _show(job, found, chosen, limit, make_console())
+
+
+def _show(job: str, found: JobRuns, chosen: list[Run], limit: int, console: Console) -> None:
+    if chosen:
+        table = make_table("run", "key", "state", "cause", "asked for", "changed", "error")
+        for run in chosen[-limit:]:
+            table.add_row(
+                run.run_id,
+                escape("-" if run.partition_key is None else run.partition_key),
+                run.state.value,
+                run.cause,
+                _time(run.asked_at),
+                _time(run.updated_at),
+                escape(run.error or ""),
+            )
+        console.print(table)
+    counts = ", ".join(f"{found.count(each)} {each.value}" for each in RunState if found.count(each))
+    console.print(f"{job}: {counts or 'no runs'}", markup=False)
+    if found.paused:
+        console.print(f"{job} was paused by {found.paused.by} at {_time(found.paused.at)}", markup=False)
+
+
+def _time(ms: int) -> str:
+    at: datetime = from_ms(ms)
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

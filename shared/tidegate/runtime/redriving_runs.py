@@ -1,0 +1,68 @@
+"""`tidegate redrive --run`: have a run sent that was undeliverable, once what stood in its way is gone (rule T8)."""
+
+from secrets import token_hex
+
+from aiokafka import TopicPartition
+from pydantic import ValidationError
+
+from tidegate.contracts.runs import (
+    ManualRun,
+    Redrive,
+    RunRequest,
+    RunRequestBatch,
+    RunState,
+    read_run_requests_record,
+)
+from tidegate.contracts.topics import RUN_REQUESTS
+from tidegate.core.errors import TidegateError
+from tidegate.runtime.dispatching import WAIT_S, Sent, send_to_dispatcher
+from tidegate.runtime.job_runs import find_run
+from tidegate.runtime.reading import committed_records
+
+
+class CannotRedriveError(TidegateError, ValueError):
+    """The run is in another state, or nobody knows any more how it was asked for."""
+
+
+async def redrive_run(
+    bootstrap: str, namespace: str, run_id: str, *, by: str, wait_s: float = WAIT_S
+) -> Sent:
+    """Send the request of an undeliverable run again; the dispatcher looks at the run's state once more.
+
+    Waits up to `wait_s` seconds for the dispatcher. Raises NoSuchRunError, and CannotRedriveError for a run that is not
+    undeliverable, or whose request is gone from `run-requests`.
+    """
+    run, partition = await find_run(bootstrap, run_id)
+    if run.state is not RunState.UNDELIVERABLE:
+        raise CannotRedriveError(
+            f"run {run_id!r} of job {run.job!r} is {run.state.value}: only undeliverable runs are sent again"
+        )
+    found = await _request(bootstrap, run_id, partition)
+    if found is None:
+        raise CannotRedriveError(
+            f"the request of run {run_id!r} is gone from `run-requests`: start another run with"
+            f" `tidegate trigger {run.job}`"
+        )
+    origin, request = found
+    record = Redrive(id=token_hex(8), by=by, origin=origin, request=request)
+    return await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+
+
+async def _request(bootstrap: str, run_id: str, partition: int) -> tuple[str, RunRequest] | None:
+    """Where a run was asked for at first, and how."""
+    async for record in committed_records(bootstrap, TopicPartition(RUN_REQUESTS, partition)):
+        try:
+            read = read_run_requests_record(record.value or b"")
+        except ValidationError:  # the dispatcher has audited it
+            continue
+        requests = (
+            read.requests
+            if isinstance(read, RunRequestBatch)
+            else (read.request,)
+            if isinstance(read, ManualRun)
+            else ()
+        )
+        for request in requests:
+            if request.run_id == run_id:
+                return f"{RUN_REQUESTS}/{partition}@{record.offset}", request
+    return None

@@ -1,0 +1,131 @@
+"""What tests of the dispatcher share: asking for runs as the rollup does, and reading what came of it."""
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime
+
+from redis.asyncio import Redis
+from typer.testing import CliRunner
+
+from tests.broker.conftest import Installed, read_all, send, until_async
+from tidegate.cli.app import app
+from tidegate.contracts.audit import AuditEntry
+from tidegate.contracts.placement import partition_of
+from tidegate.contracts.runs import (
+    JobState,
+    Run,
+    RunCommand,
+    RunEvent,
+    RunRequest,
+    RunRequestBatch,
+    RunState,
+    TriggeringEvent,
+    WindowProgress,
+    read_runs_record,
+)
+from tidegate.contracts.topics import RUN_EVENTS, RUN_REQUESTS, RUNS
+from tidegate.core.errors import TidegateError
+
+JOB, TOPIC = "daily", "run-commands.daily"
+PARTITIONS = 2
+MINE = partition_of(JOB, PARTITIONS)
+SOURCE = "contributions/0#0"
+AT = datetime(2010, 3, 14, 8, tzinfo=UTC)
+
+
+def request(offset: int, run_id: str = "", **changes: object) -> RunRequest:
+    fields: dict[str, object] = {
+        "offset": offset,
+        "ordinal": 0,
+        "run_id": run_id or f"run-{offset}",
+        "job": JOB,
+        "incarnation": "test",
+        "revision": 1,
+        "partition_key": f"day-{offset}",
+        "partition_date": AT,
+        "generation": 1,
+        "completed_by": "e1",
+        "windows": [WindowProgress(asset="hourly", arrived=1, expected=1)],
+        "events": [
+            TriggeringEvent(
+                asset="hourly", id="e1", source="/s", partition_key="k", received_at=AT, extra={"n": offset}
+            )
+        ],
+    }
+    return RunRequest.model_validate({**fields, **changes})
+
+
+async def ask(at: Installed, *requests: RunRequest, source: str = SOURCE) -> None:
+    """Write requests as the rollup would: one record."""
+    raw = RunRequestBatch(source=source, requests=requests).to_bytes()
+    await send(at.kafka, [(RUN_REQUESTS, MINE, None, raw)])
+
+
+async def report(at: Installed, *events: RunEvent | bytes) -> None:
+    raw = [each if isinstance(each, bytes) else each.to_bytes() for each in events]
+    await send(at.kafka, [(RUN_EVENTS, MINE, JOB.encode(), each) for each in raw])
+
+
+def said(run_id: str, state: RunState, attempt: int = 1, error: str | None = None) -> RunEvent:
+    return RunEvent(run_id=run_id, job=JOB, attempt=attempt, state=state, error=error)
+
+
+async def commands(at: Installed) -> list[RunCommand]:
+    return [RunCommand.from_bytes(record.value) for record in await read_all(at.kafka, TOPIC)]
+
+
+async def states(at: Installed) -> dict[str, Run | None]:
+    """What `runs` says last of every run; None for a tombstone."""
+    found: dict[str, Run | None] = {}
+    for record in await read_all(at.kafka, RUNS):
+        state = read_runs_record(record.key.decode(), record.value) if record.value else None
+        if not isinstance(state, JobState):
+            found[record.key.decode()] = state
+    return found
+
+
+async def audit(at: Installed) -> Counter[tuple[str, str | None]]:
+    """(kind, partition key) of every distinct entry."""
+    entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
+    return Counter(
+        (each.kind.value, each.partition_key) for each in {each.id: each for each in entries}.values()
+    )
+
+
+async def until_dispatched(at: Installed, *offsets: int, timeout: float = 60) -> None:
+    """Return when the runs requested at `offsets` have commands, and check that no run has two."""
+    wanted = {f"run-{offset}" for offset in offsets}
+
+    async def dispatched() -> bool:
+        return wanted <= {each.run_id for each in await commands(at)}
+
+    await until_async(dispatched, f"commands for {len(wanted)} runs up to {offsets[-1]}", timeout)
+    assert set(Counter(each.run_id for each in await commands(at)).values()) == {1}
+
+
+async def until_state(at: Installed, run_id: str, state: RunState) -> Run:
+    async def reached() -> bool:
+        run = (await states(at)).get(run_id)
+        return run is not None and run.state is state
+
+    await until_async(reached, f"{run_id} to be {state}")
+    run = (await states(at))[run_id]
+    assert run is not None
+    return run
+
+
+async def tidegate(at: Installed, *arguments: str) -> str:
+    """The exit code of a command and what it said; in this process, since to start one takes seconds."""
+    where = ["--kafka", at.kafka, *(() if arguments[0] == "runs" else ("--namespace", at.namespace))]
+    done = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *where])
+    if done.exception is None or isinstance(done.exception, SystemExit):
+        return f"{done.exit_code} {done.output}"
+    if not isinstance(done.exception, TidegateError):
+        raise done.exception
+    return f"2 {done.exception}"
+
+
+async def stored_runs(at: Installed) -> set[str]:
+    """The runs that Redis holds."""
+    async with Redis.from_url(at.redis, decode_responses=True) as redis:
+        return {str(run_id) for run_id in await redis.hkeys(f"{at.namespace}:{{d{MINE}}}:runs")}
