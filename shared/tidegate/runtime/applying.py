@@ -4,15 +4,17 @@ import contextlib
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from itertools import chain
 from typing import Any, Final, Literal
 
 from tidegate.contracts.definitions import DefinitionRecord
-from tidegate.contracts.topics import Topic, declared_topics, run_commands_topic
+from tidegate.contracts.topics import CONTRIBUTIONS, Topic, declared_topics, run_commands_topic
 from tidegate.core.errors import DefinitionError
 from tidegate.core.mappers import FixedKeyMapper, PartitionMapper, RollupMapper
 from tidegate.core.plain import from_plain, plain, type_registry
+from tidegate.core.rounds import HORIZON_MS
 from tidegate.core.timetables import (
     AssetOrTimeSchedule,
     AssetTriggeredTimetable,
@@ -23,9 +25,10 @@ from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef, D
 from tidegate.definitions.known import assets_of
 from tidegate.definitions.load import FILE_MODULE, check_together
 from tidegate.definitions.routes import JobRoutes, label
+from tidegate.runtime.checking import longest_wait, retention_warnings
 from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions_log
 from tidegate.runtime.installing import create_and_wait, replication_of
-from tidegate.runtime.topic_admin import admin_client, check_topics
+from tidegate.runtime.topic_admin import admin_client, check_topics, found_topics
 
 Kind = Literal["job", "asset"]
 
@@ -101,6 +104,10 @@ async def apply_definitions(
         async with admin_client(bootstrap) as admin:
             created = await create_and_wait(admin, topics, await replication_of(admin))
             odd = await check_topics(admin, topics)
+            logs = await found_topics(admin, [CONTRIBUTIONS])
+        short = retention_warnings(
+            logs, {}, longest_wait(definitions.jobs), timedelta(milliseconds=HORIZON_MS)
+        )
         if records or delete:
             await log.publish(records, [f"job:{job}" for job in delete])
         return Applied(
@@ -108,7 +115,7 @@ async def apply_definitions(
                 *(Change("job", job, What.DELETED) for job in delete if ("job", job) not in kinds),
                 *(_change(log, kind, id, what) for (kind, id), what in kinds.items()),
             ),
-            warnings=(*definitions.warnings, *warnings, *map(str, odd)),
+            warnings=(*definitions.warnings, *warnings, *short, *map(str, odd)),
             topics=tuple(created),
         )
 
