@@ -13,15 +13,18 @@
 -- KEYS[6] open    zset   round -> 0, so that the open rounds of a job are a range by name
 -- KEYS[7] kept    hash   round -> "generation fired-at" and, one a line, its fields and values when it fired: only of
 --                        jobs with rerun policy refire, and only of use to the mark of that generation and time
--- KEYS[8] revisions hash job -> offset of the newest definition that contributions or changes have brought (R6)
+-- KEYS[8] revisions hash job -> offset of the newest definition that contributions or changes have brought (R6); of a
+--                        job that was deleted "offset time", until that time is long ago
 -- KEYS[9] due     zset   "<then>/<round>" -> when the round's deadline is, ms since 1970 (R4)
--- KEYS[10...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
+-- KEYS[10] gone   zset   job that was deleted -> time of the record that says so
+-- KEYS[11...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
 --                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
 --                        x:<asset>:<member>:<key> further events of that member with other keys (D21), r:<digest>
 --                        replaced events
 -- and beside them, named from KEYS[6]:
 --         moved:<place>  hash   a round of an older revision as it was, until what waited in it is on the log again
 --         round:<name>   hash   the open rounds of a job that changes
+-- The last of KEYS never exists (store.py).
 --
 -- ARGV[1] partition   [2] offset that the caller believes is next, "" for none, "?" to be told only   [3] next offset
 -- after the batch   [4] time of its last record   [5] committed offset: below it everything was acknowledged, so it
@@ -32,7 +35,7 @@
 --   parts    each [number of the round, its name, key as JSON, number of the job, fields, entries]: contributions to
 --            one round in the order of the log. A round may have several parts; parts of different rounds are
 --            independent, but those of a job stand before or after what changes it. Or [0, job, revision, offset, ordinal,
---            time]: the job changes; or [-1, ...]: a control of one round, as controls.lua unpacks it. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
+--            time, whether it is deleted]: the job changes; or [-1, ...]: a control of one round, as controls.lua unpacks it. Fields are opened, count:<asset> and need:<asset> of every asset, and then the members,
 --            which entries name by their place among the fields; the rest of an entry stands where it is unpacked.
 --
 -- A job changes with the first record that brings a newer revision of it: its open rounds move to the outbox as they are.
@@ -45,7 +48,7 @@
 -- command. So the loop over entries runs few lines, some of them full, and leaves parsing to cjson.
 
 local log, outbox, marks, expiry, seen, open, kept = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local revisions, due_at, prefix, rounds_from = KEYS[8], KEYS[9], string.sub(KEYS[6], 1, -5), 9
+local revisions, due_at, gone, prefix, rounds_from = KEYS[8], KEYS[9], KEYS[10], string.sub(KEYS[6], 1, -5), 10
 local partition, believed, upto, last_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local committed, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
 local call, sub = redis.call, string.sub
@@ -109,11 +112,16 @@ end
 -- number of the round, `fired_at` by digest of the event, `kept_of` by name of the round.
 local mark_of, fired_at, kept_of, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {}, {1, 0}
 
--- The folded revisions of jobs, as far as they were asked for.
-local revision_of = {}
-local function folded_revision(id)
-  revision_of[id] = revision_of[id] or tonumber(call('HGET', revisions, id) or -1)
-  return revision_of[id]
+-- The folded revisions of jobs, as far as they were asked for, and when those that are gone were deleted. A deletion is
+-- remembered for longer than `definitions` keeps it.
+local REMEMBERED = 8 * horizon
+local revision_of, gone_at = {}, {}
+local function folded_revision(id, at)
+  if not revision_of[id] then
+    local revision, since = string.match(call('HGET', revisions, id) or '-1', '^(%S+) ?(%d*)$')
+    revision_of[id], gone_at[id] = tonumber(revision), tonumber(since)
+  end
+  return gone_at[id] and gone_at[id] < at - REMEMBERED and -1 or revision_of[id]
 end
 
 -- The part at hand. `values` are those of its fields, kept up to date; `exists` says whether the round is in Redis;

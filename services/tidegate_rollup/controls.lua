@@ -1,12 +1,13 @@
 -- What changes rounds without a contribution: definitions (R6), deadlines and people (R4). Follows apply.lua.
 
 -- Makes `revision` the newest of a job, where it is; the job's open rounds wait in the outbox then.
-local function change(id, revision, offset, ordinal, at)
-  if revision <= folded_revision(id) then
+local function change(id, revision, offset, ordinal, at, is_deleted)
+  if revision <= folded_revision(id, at) then
     return
   end
-  revision_of[id] = revision
-  call('HSET', revisions, id, string.format('%d', revision))
+  revision_of[id], gone_at[id] = revision, is_deleted and at or nil
+  call('HSET', revisions, id, string.format(is_deleted and '%d %d' or '%d', revision, at))
+  if is_deleted then call('ZADD', gone, at, id) else call('ZREM', gone, id) end
   local names = call('ZRANGEBYLEX', open, '[' .. id .. '/', '(' .. id .. '0')  -- "0" comes after "/"
   for n, moved in ipairs(names) do
     if offset >= committed then

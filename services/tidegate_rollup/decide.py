@@ -173,7 +173,7 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
             record = entry.record
             if isinstance(record, DefinitionChange):
                 newest[record.job] = max(newest.get(record.job, -1), record.revision)
-                parts.append((0, record.job, record.revision, entry.offset, 0, entry.at))
+                parts.append((0, record.job, record.revision, entry.offset, 0, entry.at, record.is_deleted))
                 continue
             name = round_name(record.job, record.incarnation, record.key)
             latest.pop((name, newest.get(record.job, -1)), None)

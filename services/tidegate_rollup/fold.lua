@@ -85,14 +85,18 @@ if upto ~= believed then  -- a call that moves nothing need not know the time of
 end
 
 -- What expired by the time of the records: a bounded share of it in every call, more than a call adds.
-local gone = tonumber(last_at) - horizon
-if gone > 0 then
-  local before, share = '(' .. string.format('%d', gone), SLICE + 2 * read
+local expired = tonumber(last_at) - horizon
+if expired > 0 then
+  local before, share = '(' .. string.format('%d', expired), SLICE + 2 * read
   local rounds = call('ZRANGEBYSCORE', expiry, '-inf', before, 'LIMIT', 0, share)
   in_slices('HDEL', marks, rounds)
   in_slices('HDEL', kept, rounds)
   in_slices('ZREM', expiry, rounds)
   in_slices('ZREM', seen, call('ZRANGEBYSCORE', seen, '-inf', before, 'LIMIT', 0, share))
+  local long_gone = '(' .. string.format('%d', tonumber(last_at) - REMEMBERED)
+  local deleted = call('ZRANGEBYSCORE', gone, '-inf', long_gone, 'LIMIT', 0, share)
+  in_slices('HDEL', revisions, deleted)
+  in_slices('ZREM', gone, deleted)
 end
 
 reply[2] = repeats

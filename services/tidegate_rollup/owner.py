@@ -325,12 +325,15 @@ class PartitionOwner:
             if revision > self._revisions[tp.partition].get(job, -1)
         ]
         records = [
-            Outgoing(CONTRIBUTIONS, number, None, DefinitionChange(job=job, revision=revision).to_bytes())
+            Outgoing(CONTRIBUTIONS, number, None, self._change(job, revision).to_bytes())
             for number, job, revision in changes
         ]
         await send_all(self._producer, records)
         for number, job, revision in changes:
             self._revisions[number][job] = revision
+
+    def _change(self, job: str, revision: int) -> DefinitionChange:
+        return DefinitionChange(job=job, revision=revision, is_deleted=self._view.job(job) is None)
 
     async def _append_deadlines(self) -> None:
         """Put the deadlines that have come on the log; they act when they are read there (rule R4)."""

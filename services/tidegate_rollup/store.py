@@ -90,7 +90,7 @@ class RoundStore:
                 pipeline.hgetall(shard_prefix(self._namespace, shard) + "revisions")
             found = await pipeline.execute()
         return {
-            shard: {job: int(revision) for job, revision in of_shard.items()}
+            shard: {job: int(revision.split(" ")[0]) for job, revision in of_shard.items()}
             for shard, of_shard in zip(wanted, found, strict=True)
         }
 
@@ -162,6 +162,7 @@ class RoundStore:
                     prefix + "kept",
                     prefix + "revisions",
                     due_key(self._namespace, call.shard),
+                    prefix + "gone",
                     *(round_key(self._namespace, call.shard, name) for name in rounds),
                     prefix + NEVER_WRITTEN,
                 ]

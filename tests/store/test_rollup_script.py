@@ -167,6 +167,8 @@ class Shard:
     outbox: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     said: Mapping[tuple[str, tuple[int, int], Event], Said] = field(default_factory=dict)
     revisions: Mapping[str, int] = field(default_factory=dict)
+    gone: Mapping[str, int] = field(default_factory=dict)
+    """When jobs that are deleted were."""
     moved: Mapping[str, Round] = field(default_factory=dict)
     """By its place in the outbox every round that waits to be mapped again."""
     opened: Mapping[str, str] = field(default_factory=dict)
@@ -175,11 +177,20 @@ class Shard:
     jobs: Mapping[str, JobRef] = field(default_factory=dict)
     """By open round the job that its contributions are for."""
 
-    def change(self, job: str, revision: int, place: str, at: int, committed: int) -> None:
+    def remembers(self, job: str, at: int) -> bool:
+        """Whether the folded revision of a job counts: that of a deleted one does for eight horizons."""
+        return self.gone.get(job, at) >= at - 8 * HORIZON_MS
+
+    def change(
+        self, job: str, revision: int, place: str, at: int, committed: int, is_deleted: bool = False
+    ) -> None:
         """What waits in rounds of an older revision goes to the outbox, in the order of their names (R6)."""
-        if revision <= self.revisions.get(job, -1):
+        if self.remembers(job, at) and revision <= self.revisions.get(job, -1):
             return
         self.revisions = {**self.revisions, job: revision}
+        self.gone = {name: since for name, since in self.gone.items() if name != job}
+        if is_deleted:
+            self.gone = {**self.gone, job: at}
         names = [name for name, each in self.rounds.items() if name.startswith(f"{job}/") and each.members]
         if int(place.partition(".")[0]) >= committed:
             for n, name in enumerate(sorted(names, key=str.encode), 1):
@@ -242,8 +253,10 @@ class Shard:
         """Fold one input; False where it repeats what was folded before."""
         if isinstance(entry, Control):
             if isinstance(entry.record, DefinitionChange):
-                revision = entry.record.revision
-                self.change(entry.record.job, revision, f"{entry.offset}.0", entry.at, committed)
+                told = entry.record
+                self.change(
+                    told.job, told.revision, f"{entry.offset}.0", entry.at, committed, told.is_deleted
+                )
             else:
                 self.control(entry, entry.record, committed)
             self.forget_closed()
@@ -508,7 +521,7 @@ class Script(RuleBasedStateMachine):
     @rule(
         these=drawn | windows(),
         source=st.sampled_from(["accepted-events/0", "accepted-events/1"]),
-        later_ms=st.sampled_from([0, 1, 600, HORIZON_MS, HORIZON_MS + 1]),
+        later_ms=st.sampled_from([0, 1, 600, HORIZON_MS, HORIZON_MS + 1, 8 * HORIZON_MS]),
         is_split=st.booleans(),
         is_mixed=st.sampled_from([False, False, True]),
         is_old=st.sampled_from([False, False, False, True]),
@@ -579,14 +592,18 @@ class Script(RuleBasedStateMachine):
         self.past[job] = next(self.revisions)
         self.current[job.id] = job._replace(revision=self.past[job])
 
-    @rule(job=st.sampled_from(JOBS), what=st.sampled_from(["new", "new", "same", "old"]))
-    def append_change(self, job: JobRef, what: str) -> None:
+    @rule(
+        job=st.sampled_from(JOBS),
+        what=st.sampled_from(["new", "new", "same", "old"]),
+        is_deleted=st.booleans(),
+    )
+    def append_change(self, job: JobRef, what: str, is_deleted: bool = False) -> None:
         """The owner's view shows a new definition, or it says one again; nobody need have used it yet."""
         if what == "new" or job.id not in self.current:
             current = self.current.get(job.id, job)
             self.define(current._replace(revision=job.revision))
         revision = self.current[job.id].revision - (what == "old")
-        self.write(DefinitionChange(job=job.id, revision=revision))
+        self.write(DefinitionChange(job=job.id, revision=revision, is_deleted=is_deleted))
 
     @rule(data=st.data(), is_stale=st.sampled_from([False, False, False, True]))
     def append_control(self, data: st.DataObject, is_stale: bool = False) -> None:
@@ -746,15 +763,37 @@ class Script(RuleBasedStateMachine):
             assert dict(self.redis.zrange(prefix + "due", 0, -1, withscores=True)) == {
                 f"{then}/{name}": float(at) for name, due in model.due.items() for then, at in due.items()
             }
-            revisions = {job: int(at) for job, at in self.redis.hgetall(prefix + "revisions").items()}
-            assert revisions == model.revisions
+            self.check_revisions(prefix, model)
         stored = [key for shard in range(SHARDS) for key in self.keys_of(shard)]
         assert sorted(stored) == sorted(self.raw.keys("*"))
-        known = ("log", f"outbox:{PARTITION}", "marks", "expiry", "seen", "open", "kept", "revisions", "due")
+        known = (
+            "log",
+            f"outbox:{PARTITION}",
+            "marks",
+            "expiry",
+            "seen",
+            "open",
+            "kept",
+            "revisions",
+            "due",
+            "gone",
+        )
         for key in stored:
             tag, _, name = key.decode().partition("}:")
             assert tag.startswith(self.namespace + ":{")
             assert name in known or name.startswith(("round:", "moved:")), name
+
+    def check_revisions(self, prefix: str, model: Shard) -> None:
+        """Those of jobs that were deleted long ago may be there still."""
+        wanted = {
+            job: f"{revision} {model.gone[job]}" if job in model.gone else str(revision)
+            for job, revision in model.revisions.items()
+        }
+        stored = self.redis.hgetall(prefix + "revisions")
+        assert stored.items() <= wanted.items()
+        assert {job for job in wanted if model.remembers(job, model.at)} <= set(stored)
+        gone = self.redis.zrange(prefix + "gone", 0, -1, withscores=True)
+        assert dict(gone) == {job: float(at) for job, at in model.gone.items() if job in stored}
 
     def check_open_rounds(self, prefix: str, model: Shard) -> None:
         wanted = {name: each for name, each in model.rounds.items() if each.members}
@@ -1157,6 +1196,27 @@ async def test_a_change_takes_the_rounds_of_its_job_with_their_deadlines_and_of_
     await store.confirm([(0, 0, moved)])
     assert not redis.keys("t:{0}:moved:*")
     assert await applied(store, 3, change(3, TIMED, TIMED.revision + 1)) == []
+
+
+async def test_b105_a_deleted_job_is_remembered_until_nothing_older_can_come(
+    redis: Redis, store: RoundStore
+) -> None:
+    def at(offset: int, later: int, job: JobRef, *, is_deleted: bool) -> Control:
+        record = DefinitionChange(job=job.id, revision=job.revision + 1, is_deleted=is_deleted)
+        return Control(offset, START_MS + later, record, 0)
+
+    assert await applied(store, None, entry(0, DAY, "k", 0, 3, START_MS), at(1, 0, DAY, is_deleted=True))
+    assert redis.hget("t:{0}:revisions", "day") == f"3 {START_MS}"
+    await store.apply(0, 0, 3, START_MS + 8 * HORIZON_MS, [(0, 2, [])])
+    assert await store.revisions([0]) == {0: {"day": 3}}
+    await store.apply(0, 0, 4, START_MS + 8 * HORIZON_MS + 1, [(0, 3, [])])
+    assert await store.revisions([0]) == {0: {}}
+    assert not redis.exists("t:{0}:gone")
+    await applied(
+        store, 4, at(4, 0, EACH, is_deleted=True), at(5, 1, EACH._replace(revision=9), is_deleted=False)
+    )
+    assert redis.hget("t:{0}:revisions", "each") == "10"
+    assert not redis.exists("t:{0}:gone"), "the job is there again"
 
 
 async def test_a_change_within_a_batch_parts_what_comes_before_it_from_what_comes_after(

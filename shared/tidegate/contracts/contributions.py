@@ -101,6 +101,8 @@ class DefinitionChange(Message):
     job: str
     revision: int
     """Offset on `definitions` of what changed or deleted the job."""
+    is_deleted: bool = False
+    """Whether it deleted the job, which is then forgotten in time."""
 
 
 class RoundControl(Message):
