@@ -24,6 +24,7 @@ from tidegate.contracts.runs import (
 from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS
 from tidegate.definitions import Job
 from tidegate.runtime import metrics
+from tidegate.runtime.checking import check_installation
 from tidegate.runtime.consumer import Batch, BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
@@ -33,7 +34,7 @@ from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
-from tidegate.runtime.topic_admin import admin_client, check_installation, message_limits
+from tidegate.runtime.topic_admin import admin_client, message_limits
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_dispatcher.decide import (
     SERVICE,
@@ -292,7 +293,7 @@ async def session(settings: Settings, state: ServiceState) -> None:
         connect_redis(settings.redis) as redis,
     ):
         assert view.installation is not None
-        await check_installation(admin, view.installation)
+        await check_installation(settings, view, admin, redis)
         dispatcher = Dispatcher(settings, state, view, admin, redis)
         try:
             async with dispatcher.consumer:

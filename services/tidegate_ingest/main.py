@@ -7,6 +7,7 @@ from aiokafka import TopicPartition
 
 from tidegate.contracts.topics import ASSET_EVENTS, team_events_topic
 from tidegate.runtime import metrics
+from tidegate.runtime.checking import check_installation
 from tidegate.runtime.consumer import Batch, BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
@@ -17,7 +18,7 @@ from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
-from tidegate.runtime.topic_admin import admin_client, check_installation
+from tidegate.runtime.topic_admin import admin_client
 from tidegate_ingest.decide import SERVICE, Candidate, Decided, KnownAssets, decide, read_record
 from tidegate_ingest.store import SeenEvents
 
@@ -60,7 +61,7 @@ async def session(settings: Settings, state: ServiceState) -> None:
         assert view.installation is not None
         partitions = view.installation.partitions
         teams = [team_events_topic(team, partitions) for team in settings.teams]
-        await check_installation(admin, view.installation, teams)
+        await check_installation(settings, view, admin, redis, teams)
         ingest = Ingest(view, SeenEvents(redis, settings.namespace, settings.dedupe_horizon_s), partitions)
 
         async def start(started: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:

@@ -15,6 +15,7 @@ from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, shard_of
 from tidegate.contracts.topics import ACCEPTED, CONTRIBUTIONS
 from tidegate.runtime import metrics
+from tidegate.runtime.checking import check_installation
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
@@ -26,7 +27,7 @@ from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
-from tidegate.runtime.topic_admin import admin_client, check_installation
+from tidegate.runtime.topic_admin import admin_client
 from tidegate.runtime.unreadable import unreadable_record
 
 SERVICE = "mapper"
@@ -107,7 +108,7 @@ async def session(settings: Settings, state: ServiceState) -> None:
         acknowledged_producer(settings.kafka, group) as producer,
     ):
         assert view.installation is not None
-        await check_installation(admin, view.installation)
+        await check_installation(settings, view, admin, redis)
         mapper = Mapper(view)
 
         async def start(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:

@@ -16,13 +16,15 @@
 -- KEYS[8] revisions hash job -> "revision routing" of the newest definition that contributions or changes have brought
 --                        (R6): its offset, and the digest of what decides where events count, empty for a deleted job
 -- KEYS[9] due     zset   "<then>/<round>" -> when the round's deadline is, ms since 1970 (R4)
--- KEYS[10...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
+-- KEYS[10] gone   zset   job that was deleted -> time of the record that says so
+-- KEYS[11...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
 --                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
 --                        x:<asset>:<member>:<key> further events of that member with other keys (D21), r:<digest>
 --                        replaced events
 -- and beside them, named from KEYS[6]:
 --         moved:<place>  hash   a round of an older revision as it was, until what waited in it is on the log again
 --         round:<name>   hash   the open rounds of a job that changes
+-- The last of KEYS never exists (store.py).
 --
 -- ARGV[1] partition   [2] offset that the caller believes is next, "" for none, "?" to be told only   [3] next offset
 -- after the batch   [4] time of its last record   [5] committed offset: below it everything was acknowledged, so it
@@ -33,7 +35,7 @@
 --   parts    each [number of the round, its name, key as JSON, number of the job, fields, entries]: contributions to
 --            one round in the order of the log. A round may have several parts; parts of different rounds are
 --            independent, but those of a job stand before or after what changes it. Or [0, job, revision, routing, offset,
---            ordinal, time]: the job changes; or [-1, ...]: a control of one round, as controls.lua unpacks it. Fields are
+--            ordinal, time, whether it is deleted]: the job changes; or [-1, ...]: a control of one round, as controls.lua unpacks it. Fields are
 --            opened, count:<asset> and need:<asset> of every asset, and then the members, which entries name by their
 --            place among the fields; the rest of an entry stands where it is unpacked.
 --
@@ -48,7 +50,7 @@
 -- command. So the loop over entries runs few lines, some of them full, and leaves parsing to cjson.
 
 local log, outbox, marks, expiry, seen, open, kept = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local revisions, due_at, prefix, rounds_from = KEYS[8], KEYS[9], string.sub(KEYS[6], 1, -5), 9
+local revisions, due_at, gone, prefix, rounds_from = KEYS[8], KEYS[9], KEYS[10], string.sub(KEYS[6], 1, -5), 10
 local partition, believed, upto, last_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local committed, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
 local call, sub = redis.call, string.sub
@@ -112,14 +114,19 @@ end
 -- number of the round, `fired_at` by digest of the event, `kept_of` by name of the round.
 local mark_of, fired_at, kept_of, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {}, {1, 0}
 
--- The newest definitions of jobs that were folded, as far as they were asked for.
+-- The newest definitions of jobs that were folded, as far as they were asked for. A deletion is remembered for longer than
+-- `definitions` keeps it.
+local REMEMBERED = 8 * horizon
+local UNKNOWN = {revision = -1, routing = ''}
 local newest_of = {}
-local function newest(id)
+local function newest(id, at)
   if not newest_of[id] then
     local revision, routing = string.match(call('HGET', revisions, id) or '-1', '^(%-?%d+) ?(.*)$')
-    newest_of[id] = {revision = tonumber(revision), routing = routing}
+    local gone_at = routing == '' and tonumber(call('ZSCORE', gone, id)) or nil
+    newest_of[id] = {revision = tonumber(revision), routing = routing, gone_at = gone_at}
   end
-  return newest_of[id]
+  local found = newest_of[id]
+  return found.gone_at and found.gone_at < at - REMEMBERED and UNKNOWN or found
 end
 
 -- Whether events count by the newest definition of their job where they count by one with this routing.

@@ -1,13 +1,14 @@
 -- What changes rounds without a contribution: definitions (R6), deadlines and people (R4). Follows apply.lua.
 
 -- Makes `revision` the newest of a job, where it is; its open rounds wait in the outbox then, unless they are routed alike.
-local function change(id, revision, routing, offset, ordinal, at)
-  local before = newest(id)
+local function change(id, revision, routing, offset, ordinal, at, is_deleted)
+  local before = newest(id, at)
   if revision <= before.revision then
     return
   end
-  newest_of[id] = {revision = revision, routing = routing}
+  newest_of[id] = {revision = revision, routing = routing, gone_at = is_deleted and at or nil}
   call('HSET', revisions, id, string.format('%d %s', revision, routing))
+  if is_deleted then call('ZADD', gone, at, id) else call('ZREM', gone, id) end
   if is_routed_alike(routing, before) then
     return
   end
@@ -84,7 +85,7 @@ local function control(round_number, round_name, its_key, what, opened, event_id
   job, writes, changed, deadlines, mark = read_job(ref), {}, {}, {}, mark_of[number] or read_mark()
   fields = fields_of_round()
   values, exists = call('HMGET', round, unpack(fields)), true
-  about = about .. ',"job":' .. by_revision(ref, newest(job.id).revision)
+  about = about .. ',"job":' .. by_revision(ref, newest(job.id, at).revision)
   if what == 'withdraw' then
     local withdrawn = withdraw(event_id)
     return say('}' .. (#withdrawn > 0 and '\n' or '') .. table.concat(withdrawn, '\n'))

@@ -178,7 +178,8 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
             record = entry.record
             if isinstance(record, DefinitionChange):
                 newest[record.job] = max(newest.get(record.job, -1), record.revision)
-                parts.append((0, record.job, record.revision, record.routing, entry.offset, 0, entry.at))
+                change = (record.revision, record.routing, entry.offset, 0, entry.at, record.is_deleted)
+                parts.append((0, record.job, *change))
                 continue
             name = round_name(record.job, record.incarnation, record.key)
             latest.pop((name, newest.get(record.job, -1)), None)

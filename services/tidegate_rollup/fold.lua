@@ -61,7 +61,7 @@ for _, part in ipairs(batch.parts) do
     job, read = jobs[job_number], read + #entries
     local first = entries[1]
     change(job.id, job.revision, job.routing, first[4], first[5], first[6])
-    local folded = newest(job.id)
+    local folded = newest(job.id, first[6])
     job_text = job.text
     if job.revision == folded.revision then
       repeats = repeats + take()
@@ -93,14 +93,18 @@ if upto ~= believed then  -- a call that moves nothing need not know the time of
 end
 
 -- What expired by the time of the records: a bounded share of it in every call, more than a call adds.
-local gone = tonumber(last_at) - horizon
-if gone > 0 then
-  local before, share = '(' .. string.format('%d', gone), SLICE + 2 * read
+local expired = tonumber(last_at) - horizon
+if expired > 0 then
+  local before, share = '(' .. string.format('%d', expired), SLICE + 2 * read
   local rounds = call('ZRANGEBYSCORE', expiry, '-inf', before, 'LIMIT', 0, share)
   in_slices('HDEL', marks, rounds)
   in_slices('HDEL', kept, rounds)
   in_slices('ZREM', expiry, rounds)
   in_slices('ZREM', seen, call('ZRANGEBYSCORE', seen, '-inf', before, 'LIMIT', 0, share))
+  local long_gone = '(' .. string.format('%d', tonumber(last_at) - REMEMBERED)
+  local deleted = call('ZRANGEBYSCORE', gone, '-inf', long_gone, 'LIMIT', 0, share)
+  in_slices('HDEL', revisions, deleted)
+  in_slices('ZREM', gone, deleted)
 end
 
 reply[2] = repeats

@@ -1,12 +1,13 @@
 """The rollup process: settings, connections, the loop; nothing else."""
 
+from tidegate.runtime.checking import check_installation
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.producer import acknowledged_producer
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.state import ServiceState
-from tidegate.runtime.topic_admin import admin_client, check_installation
+from tidegate.runtime.topic_admin import admin_client
 from tidegate_rollup.decide import SERVICE
 from tidegate_rollup.owner import PartitionOwner
 from tidegate_rollup.store import RoundStore
@@ -22,7 +23,7 @@ async def session(settings: Settings, state: ServiceState) -> None:
         acknowledged_producer(settings.kafka, group) as producer,
     ):
         assert view.installation is not None
-        await check_installation(admin, view.installation)
+        await check_installation(settings, view, admin, redis)
         store = RoundStore(redis, settings.namespace, settings.dedupe_horizon_s * 1000)
         owner = PartitionOwner(settings, state, view, store, producer, admin, redis, group)
         async with owner.consumer:

@@ -19,6 +19,10 @@ _SCRIPT = "\n".join(
 DUE_AT_ONCE = 1_000
 """Rounds per shard whose deadlines are looked at in one go; the next look finds the others."""
 
+NEVER_WRITTEN = "none"
+"""A key that every call declares and that never exists. While a cluster moves a shard's slot between nodes, it lets no
+call begin of which a key is missing (TRYAGAIN); else one could end half done, at a round that has already moved."""
+
 
 class Applied(NamedTuple):
     """The batch was folded."""
@@ -158,7 +162,9 @@ class RoundStore:
                     prefix + "kept",
                     prefix + "revisions",
                     due_key(self._namespace, call.shard),
+                    prefix + "gone",
                     *(round_key(self._namespace, call.shard, name) for name in rounds),
+                    prefix + NEVER_WRITTEN,
                 ]
                 arguments = (
                     partition,
@@ -169,7 +175,8 @@ class RoundStore:
                     self._horizon_ms,
                     batch,
                 )
-                pipeline.evalsha(self._sha, len(keys), *keys, *arguments)
+                # By its name: the client of a cluster refuses the method, though not the command.
+                pipeline.execute_command("EVALSHA", self._sha, len(keys), *keys, *arguments)
             replies: list[list[Any]] = await pipeline.execute()
             return replies
 

@@ -9,7 +9,16 @@ import pytest
 
 from tests.broker.conftest import Install, define, delete_topics, read_all, send
 from tests.servers.backends import Backend
-from tidegate import Asset, AssetAlias, DefinitionError, Job, PartitionedAssetTimetable
+from tidegate import (
+    Asset,
+    AssetAlias,
+    DefinitionError,
+    Job,
+    PartitionedAssetTimetable,
+    RollupMapper,
+    StartOfMonthMapper,
+    YearWindow,
+)
 from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.topics import AUDIT, DEFINITIONS, declared_topics
 from tidegate.core.plain import plain
@@ -107,6 +116,15 @@ async def test_warnings_look_at_what_is_defined_already(install: Install) -> Non
     await send(kafka, [(DEFINITIONS, 0, b"job:unreadable", unreadable())])
     await install_again(kafka, Installation(partitions=2, shards=4), multi_team=True)
     assert (await apply_definitions(kafka, Definitions((waiting,)))).warnings == ()
+
+
+async def test_a_window_that_contributions_do_not_reach_back_over_is_warned_of(
+    install: Install,
+) -> None:  # R2
+    years = RollupMapper(StartOfMonthMapper(), YearWindow())
+    job = Job("years", PartitionedAssetTimetable(A, years))
+    (warning,) = (await apply_definitions(install().kafka, Definitions((job,), (A,)))).warnings
+    assert "keeps records for 30 days, less than the 366 days of job 'years'" in warning
 
 
 def unreadable() -> bytes:

@@ -173,6 +173,8 @@ class Shard:
     said: Mapping[tuple[str, tuple[int, int], Event], Said] = field(default_factory=dict)
     revisions: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """By job the newest revision and its routing."""
+    gone: Mapping[str, int] = field(default_factory=dict)
+    """When jobs that are deleted were."""
     moved: Mapping[str, Round] = field(default_factory=dict)
     """By its place in the outbox every round that waits to be mapped again."""
     opened: Mapping[str, str] = field(default_factory=dict)
@@ -181,12 +183,29 @@ class Shard:
     jobs: Mapping[str, JobRef] = field(default_factory=dict)
     """By open round the job that its contributions are for."""
 
-    def change(self, job: str, revision: int, routing: str, place: str, at: int, committed: int) -> None:
+    def remembers(self, job: str, at: int) -> bool:
+        """Whether the folded revision of a job counts: that of a deleted one does for eight horizons."""
+        return self.gone.get(job, at) >= at - 8 * HORIZON_MS
+
+    def change(
+        self,
+        job: str,
+        revision: int,
+        routing: str,
+        place: str,
+        at: int,
+        committed: int,
+        *,
+        is_deleted: bool = False,
+    ) -> None:
         """What waits in rounds that were routed otherwise goes to the outbox, in the order of their names (R6)."""
-        before = self.revisions.get(job, (-1, ""))
+        before = self.revisions.get(job, (-1, "")) if self.remembers(job, at) else (-1, "")
         if revision <= before[0]:
             return
         self.revisions = {**self.revisions, job: (revision, routing)}
+        self.gone = {name: since for name, since in self.gone.items() if name != job}
+        if is_deleted:
+            self.gone = {**self.gone, job: at}
         if routing and routing == before[1]:
             return
         names = [name for name, each in self.rounds.items() if name.startswith(f"{job}/") and each.members]
@@ -255,9 +274,15 @@ class Shard:
         """Fold one input; False where it repeats what was folded before."""
         if isinstance(entry, Control):
             if isinstance(entry.record, DefinitionChange):
-                changed = entry.record
+                told = entry.record
                 self.change(
-                    changed.job, changed.revision, changed.routing, f"{entry.offset}.0", entry.at, committed
+                    told.job,
+                    told.revision,
+                    told.routing,
+                    f"{entry.offset}.0",
+                    entry.at,
+                    committed,
+                    is_deleted=told.is_deleted,
                 )
             else:
                 self.control(entry, entry.record, committed)
@@ -533,7 +558,7 @@ class Script(RuleBasedStateMachine):
     @rule(
         these=drawn | windows(),
         source=st.sampled_from(["accepted-events/0", "accepted-events/1"]),
-        later_ms=st.sampled_from([0, 1, 600, HORIZON_MS, HORIZON_MS + 1]),
+        later_ms=st.sampled_from([0, 1, 600, HORIZON_MS, HORIZON_MS + 1, 8 * HORIZON_MS]),
         is_split=st.booleans(),
         is_mixed=st.sampled_from([False, False, True]),
         is_old=st.sampled_from([False, False, False, True]),
@@ -785,16 +810,34 @@ class Script(RuleBasedStateMachine):
             assert dict(self.redis.zrange(prefix + "due", 0, -1, withscores=True)) == {
                 f"{then}/{name}": float(at) for name, due in model.due.items() for then, at in due.items()
             }
-            assert self.redis.hgetall(prefix + "revisions") == {
-                job: f"{revision} {routing}" for job, (revision, routing) in model.revisions.items()
-            }
+            self.check_revisions(prefix, model)
         stored = [key for shard in range(SHARDS) for key in self.keys_of(shard)]
         assert sorted(stored) == sorted(self.raw.keys("*"))
-        known = ("log", f"outbox:{PARTITION}", "marks", "expiry", "seen", "open", "kept", "revisions", "due")
+        known = (
+            "log",
+            f"outbox:{PARTITION}",
+            "marks",
+            "expiry",
+            "seen",
+            "open",
+            "kept",
+            "revisions",
+            "due",
+            "gone",
+        )
         for key in stored:
             tag, _, name = key.decode().partition("}:")
             assert tag.startswith(self.namespace + ":{")
             assert name in known or name.startswith(("round:", "moved:")), name
+
+    def check_revisions(self, prefix: str, model: Shard) -> None:
+        """Those of jobs that were deleted long ago may be there still."""
+        wanted = {job: f"{revision} {routing}" for job, (revision, routing) in model.revisions.items()}
+        stored = self.redis.hgetall(prefix + "revisions")
+        assert stored.items() <= wanted.items()
+        assert {job for job in wanted if model.remembers(job, model.at)} <= set(stored)
+        gone = self.redis.zrange(prefix + "gone", 0, -1, withscores=True)
+        assert dict(gone) == {job: float(at) for job, at in model.gone.items() if job in stored}
 
     def check_open_rounds(self, prefix: str, model: Shard) -> None:
         wanted = {name: each for name, each in model.rounds.items() if each.members}
@@ -1197,6 +1240,26 @@ async def test_a_change_takes_the_rounds_of_its_job_with_their_deadlines_and_of_
     await store.confirm([(0, 0, moved)])
     assert not redis.keys("t:{0}:moved:*")
     assert await applied(store, 3, change(3, TIMED, TIMED.revision + 1)) == []
+
+
+async def test_b105_a_deleted_job_is_remembered_until_nothing_older_can_come(
+    redis: Redis, store: RoundStore
+) -> None:
+    def at(offset: int, later: int, job: JobRef, routing: str = "") -> Control:
+        record = DefinitionChange(job=job.id, revision=job.revision + 1, routing=routing)
+        return Control(offset, START_MS + later, record, 0)
+
+    assert await applied(store, None, entry(0, DAY, "k", 0, 3, START_MS), at(1, 0, DAY))
+    assert redis.hget("t:{0}:revisions", "day") == "3 "
+    assert redis.zscore("t:{0}:gone", "day") == START_MS
+    await store.apply(0, 0, 3, START_MS + 8 * HORIZON_MS, [(0, 2, [])])
+    assert await store.revisions([0]) == {0: {"day": 3}}
+    await store.apply(0, 0, 4, START_MS + 8 * HORIZON_MS + 1, [(0, 3, [])])
+    assert await store.revisions([0]) == {0: {}}
+    assert not redis.exists("t:{0}:gone")
+    await applied(store, 4, at(4, 0, EACH), at(5, 1, EACH._replace(revision=9), "r"))
+    assert redis.hget("t:{0}:revisions", "each") == "10 r"
+    assert not redis.exists("t:{0}:gone"), "the job is there again"
 
 
 async def test_a_change_within_a_batch_parts_what_comes_before_it_from_what_comes_after(

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 import typer
 from aiokafka.errors import KafkaConnectionError, KafkaError
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from tidegate.cli import (
     apply,
@@ -70,7 +70,7 @@ def main() -> None:
         _fail(f"Kafka cannot be reached: {_tried(error)}")
     except KafkaError as error:
         _fail(f"Kafka answered with an error: {error!r}")
-    except RedisError as error:
+    except (RedisError, RedisClusterException) as error:
         _fail(f"Redis cannot be reached or answered with an error: {error}")
 
 

@@ -111,6 +111,11 @@ class DefinitionChange(Message):
     routing: str = ""
     """As in the job's contributions; empty where it was deleted."""
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it deleted the job, which is then forgotten in time."""
+        return not self.routing
+
 
 class RoundControl(Message):
     """A record of `contributions` about one round, named by its opening record: for another it is nothing (R4)."""

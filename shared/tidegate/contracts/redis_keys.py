@@ -5,6 +5,11 @@ so braces in users' keys cannot move it (B123).
 """
 
 
+def installation_key(namespace: str) -> str:
+    """The text "<partitions> <shards> <incarnation>" of the installation that the namespace's state was made by."""
+    return f"{namespace}:installation"
+
+
 def shard_prefix(namespace: str, shard: int) -> str:
     return f"{namespace}:{{{shard}}}:"
 

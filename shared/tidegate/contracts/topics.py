@@ -41,6 +41,8 @@ class Topic:
     max_message_bytes: int = MIB
     append_time: bool = True
     """Whether the broker stamps records (LogAppendTime): times that decide come from one clock."""
+    is_jobs_own: bool = False
+    """Whether a job names it, who may have made it with other counts."""
 
     @property
     def config(self) -> dict[str, str]:
@@ -125,4 +127,5 @@ def run_commands_topic(job: str, partitions: int, name: str | None = None) -> To
         _WEEK,
         fixed=False,
         max_message_bytes=MAX_INTERNAL_BYTES + _SLACK,
+        is_jobs_own=True,
     )

@@ -5,6 +5,7 @@ import getpass
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from itertools import chain
 from time import time
@@ -12,11 +13,12 @@ from typing import Any, Final, Literal
 
 from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.definitions import DefinitionRecord
-from tidegate.contracts.topics import DEFINITIONS, Topic, declared_topics, run_commands_topic
+from tidegate.contracts.topics import CONTRIBUTIONS, DEFINITIONS, Topic, declared_topics, run_commands_topic
 from tidegate.core.audit import AuditKind
 from tidegate.core.errors import DefinitionError
 from tidegate.core.mappers import FixedKeyMapper, PartitionMapper, RollupMapper
 from tidegate.core.plain import from_plain, plain, type_registry
+from tidegate.core.rounds import HORIZON_MS
 from tidegate.core.timetables import (
     AssetOrTimeSchedule,
     AssetTriggeredTimetable,
@@ -27,11 +29,12 @@ from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef, D
 from tidegate.definitions.known import assets_of
 from tidegate.definitions.load import FILE_MODULE, check_together
 from tidegate.definitions.routes import JobRoutes, label
+from tidegate.runtime.checking import longest_wait, retention_warnings
 from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions_log
 from tidegate.runtime.installing import create_and_wait, replication_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.replaying import Replayed, replay
-from tidegate.runtime.topic_admin import admin_client, check_topics
+from tidegate.runtime.topic_admin import admin_client, check_topics, found_topics
 
 Kind = Literal["job", "asset"]
 
@@ -114,6 +117,10 @@ async def apply_definitions(
         async with admin_client(bootstrap) as admin:
             created = await create_and_wait(admin, topics, await replication_of(admin))
             odd = await check_topics(admin, topics)
+            logs = await found_topics(admin, [CONTRIBUTIONS])
+        short = retention_warnings(
+            logs, {}, longest_wait(definitions.jobs), timedelta(milliseconds=HORIZON_MS)
+        )
         if records or delete:
             await log.publish(records, [f"job:{job}" for job in delete])
         new = [job for job in definitions.jobs if kinds["job", job.id] is What.CREATED]
@@ -126,7 +133,7 @@ async def apply_definitions(
                 *(Change("job", job, What.DELETED) for job in delete if ("job", job) not in kinds),
                 *(_change(log, kind, id, what) for (kind, id), what in kinds.items()),
             ),
-            warnings=(*definitions.warnings, *warnings, *map(str, odd)),
+            warnings=(*definitions.warnings, *warnings, *short, *map(str, odd)),
             topics=tuple(created),
             replayed=tuple([await _replay(bootstrap, namespace, job) for job in new if job.replay_from]),
         )

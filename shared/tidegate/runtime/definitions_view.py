@@ -63,6 +63,8 @@ class DefinitionsView:
         self._unreadable: set[int] = set()
         self._moved = asyncio.Condition()
         self._error: Exception | None = None
+        self.incarnation = ""
+        """Of the installation: another one means that `definitions` was created again."""
         self.next_offset = 0
         """Everything below this offset has been read."""
 
@@ -87,6 +89,7 @@ class DefinitionsView:
                 self._assets[name].append((record.offset, asset))
             elif key == INSTALLATION_KEY and read is not None:
                 self._installations.append((record.offset, Installation.model_validate(read.body)))
+                self.incarnation = read.incarnation
         except Exception as error:  # whatever a definition holds, only that definition is refused
             log.error("definition_unreadable", key=key, offset=record.offset, error=str(error)[:500])
             if kind == "job":

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import structlog
 from aiokafka.errors import KafkaError
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from tidegate.core.errors import TidegateError
 from tidegate.definitions.plugins import load_plugins
@@ -72,18 +72,21 @@ def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 async def _sessions(settings: S, state: ServiceState, session: Session[S]) -> None:
-    wait_s = _FIRST_WAIT_S
+    wait_s, reason = _FIRST_WAIT_S, "the service is connecting"
     while not state.stopping.is_set():
         started = asyncio.get_running_loop().time()
-        state.block("session", "the service is connecting")
+        state.block("session", reason)  # that of the last failure, until the next session goes on
         state.unblock("starting")
         try:
             await session(settings, state)
             ended = "stopped"
         except Exception as error:  # whatever failed, the next session starts from what is stored
             ended = type(error).__name__
-            state.block("session", f"{ended}: {error}"[:500])
-            expected = isinstance(error, (KafkaError, RedisError, OSError, TidegateError))
+            reason = f"{ended}: {error}"[:500]
+            state.block("session", reason)
+            expected = isinstance(
+                error, (KafkaError, RedisError, RedisClusterException, OSError, TidegateError)
+            )
             log.error("session_failed", error=f"{ended}: {error}"[:1000], exc_info=not expected)
         metrics.SESSIONS.labels(ended).inc()
         if ended != "stopped":

@@ -16,7 +16,13 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_", frozen=True, extra="ignore")
 
     kafka: str = Field("127.0.0.1:9092", description="bootstrap servers, host:port, comma separated")
-    redis: str = Field("redis://127.0.0.1:6379/0", description="Redis URL; redis:// or rediss://")
+    redis: str = Field(
+        "redis://127.0.0.1:6379/0",
+        description="Redis URL, redis:// or rediss://; several nodes of a cluster may be named, host:port,host:port",
+    )
+    trust_redis_policy: bool = Field(
+        False, description="go on where Redis does not tell its maxmemory-policy, which must be noeviction"
+    )
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")] = Field(
         "tidegate", description="prefix of consumer groups, transactional ids and Redis keys"
     )

@@ -1,15 +1,14 @@
 """Creating topics and holding them against their declarations (rule E3)."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from tidegate.contracts.definitions import Installation
-from tidegate.contracts.topics import MIB, Topic, declared_topics
+from tidegate.contracts.topics import DEFINITIONS, MIB, Topic
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.patience import reconnecting_slowly
 
@@ -62,44 +61,87 @@ async def create_topics(
     return [topic.name for topic in missing]
 
 
-async def check_topics(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> list[Mismatch]:
-    """Every way in which the broker's topics differ from `topics`.
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic as the broker describes it."""
 
-    Existence is checked by listing: asking for a missing topic by name creates it on some brokers.
+    partitions: int
+    replication: int = 1
+    """Copies of the partition that has the fewest."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """Its settings, without those that the broker does not tell."""
+
+    def milliseconds(self, name: str) -> int | None:
+        """A setting that is a time; None where it is not told, or means for ever."""
+        value = int(self.config.get(name, -1))
+        return value if value >= 0 else None
+
+
+async def found_topics(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, FoundTopic]:
+    """Those of `names` that exist, as they are.
+
+    Found by listing, and described with all others: asking for a missing topic by name creates it on some brokers.
     """
-    existing = set(await admin.list_topics())
-    found = [
-        Mismatch(topic.name, "topic", "present", "missing") for topic in topics if topic.name not in existing
-    ]
-    present = [topic for topic in topics if topic.name in existing]
+    present = set(names) & set(await admin.list_topics())
     if not present:
-        return found
-    described = {
-        each["topic"]: each for each in await admin.describe_topics()
-    }  # all: naming one may create it
-    configs = await _configs(admin, [topic.name for topic in present])
-    for topic in present:
-        count = len(described[topic.name]["partitions"])
-        if (topic.fixed and count != topic.partitions) or count < 1:
-            found.append(Mismatch(topic.name, "partition count", str(topic.partitions), str(count)))
+        return {}
+    described = {each["topic"]: each["partitions"] for each in await admin.describe_topics()}
+    configs = await _configs(admin, present)
+    return {
+        name: FoundTopic(
+            len(described[name]),
+            min((len(each["replicas"]) for each in described[name]), default=1),
+            configs.get(name, {}),
+        )
+        for name in sorted(present & described.keys())
+    }
+
+
+def differences(found: Mapping[str, FoundTopic], topics: Sequence[Topic]) -> list[Mismatch]:
+    """Every way in which the broker's topics differ from `topics`; what the broker does not tell is passed over.
+
+    Public topics may have more partitions than declared and never fewer, but for those of commands, which may be of the
+    job's own making. Where `definitions` has several copies, the other topics of ours need as many.
+    """
+    copies = found[DEFINITIONS].replication if DEFINITIONS in found else 1
+    odd: list[Mismatch] = []
+    for topic in topics:
+        there = found.get(topic.name)
+        if there is None:
+            odd.append(Mismatch(topic.name, "topic", "present", "missing"))
+            continue
+        count, fewest = there.partitions, 1 if topic.is_jobs_own else topic.partitions
+        if count < fewest or (topic.fixed and count != fewest):
+            wanted = str(fewest) if topic.fixed else f"at least {fewest}"
+            odd.append(Mismatch(topic.name, "partition count", wanted, str(count)))
+        if there.replication < copies and not topic.is_jobs_own:
+            wanted = f"at least {copies}, as `{DEFINITIONS}` has"
+            odd.append(Mismatch(topic.name, "replication factor", wanted, str(there.replication)))
         for name in ("cleanup.policy", "message.timestamp.type"):
-            actual = configs.get(topic.name, {}).get(name)
+            actual = there.config.get(name)
             if actual is not None and actual != topic.config[name]:
-                found.append(Mismatch(topic.name, name, topic.config[name], actual))
-        size = configs.get(topic.name, {}).get("max.message.bytes")
+                odd.append(Mismatch(topic.name, name, topic.config[name], actual))
+        size = there.config.get("max.message.bytes")
         if size is not None and int(size) < topic.max_message_bytes:
-            found.append(
-                Mismatch(topic.name, "max.message.bytes", f"at least {topic.max_message_bytes}", size)
-            )
-    return found
+            odd.append(Mismatch(topic.name, "max.message.bytes", f"at least {topic.max_message_bytes}", size))
+    return odd
 
 
-async def check_installation(
-    admin: AIOKafkaAdminClient, installation: Installation, more: Sequence[Topic] = ()
-) -> None:
-    """Raises TopicMismatchError unless every declared topic, and `more`, is there as the installation needs it."""
-    if found := await check_topics(admin, [*declared_topics(installation.partitions), *more]):
-        raise TopicMismatchError("; ".join(map(str, found)))
+async def check_topics(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> list[Mismatch]:
+    """Every way in which the broker's topics differ from `topics`."""
+    return differences(await found_topics(admin, {topic.name for topic in topics} | {DEFINITIONS}), topics)
+
+
+async def broker_settings(admin: AIOKafkaAdminClient) -> dict[str, str]:
+    """The settings of one broker; brokers tell all of them, a few or none."""
+    brokers = (await admin.describe_cluster())["brokers"]
+    resources = [ConfigResource(ConfigResourceType.BROKER, str(brokers[0]["node_id"]))]
+    return {
+        entry[0]: entry[1]
+        for response in await admin.describe_configs(resources)
+        for *_, entries in response.resources
+        for entry in entries
+    }
 
 
 async def message_limits(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, int]:
