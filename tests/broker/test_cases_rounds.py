@@ -309,6 +309,22 @@ def test_b055_a_new_job_starts_from_now_and_takes_what_was_stored_only_where_it_
     assert on.audit(job="asks55") == on.audit("replayed", job="asks55")
 
 
+def test_a_replay_is_in_the_order_in_which_the_broker_received_the_events_of_all_assets(on: Stack) -> None:
+    for number in range(5):
+        for asset, partition in (("left", 3), ("right", 2)):  # partitions are read in another order
+            on.give(asset, "k", f"{asset}-{number}", partition=partition)
+            on.flush()
+    on.settle()
+    both = PartitionedAssetTimetable(Asset("left") & Asset("right"), FixedKeyMapper("all"))
+    applied = on.apply(Job("pairs", both, replay_from=datetime(2000, 1, 1, tzinfo=UTC)))
+    assert [(each.events, each.contributions) for each in applied.replayed] == [(10, 10)]
+    on.until_commands("pairs", 5)
+    on.settle()
+    pairs = [[f"{asset}-{number}" for asset in ("left", "right")] for number in range(5)]
+    assert [ids(each) for each in on.commands("pairs")] == pairs
+    assert on.audit(job="pairs") == on.audit("replayed", job="pairs")
+
+
 def test_b060_an_event_that_comes_directly_and_by_an_alias_gives_one_run_that_names_both_ways(
     on: Stack,
 ) -> None:

@@ -80,6 +80,10 @@ def test_a_changed_job_keeps_its_incarnation() -> None:
     assert what is What.CHANGED
     assert record.incarnation == "first"
     assert record.body["description"] == "new words"
+    assert record.created == 7  # where the record stands that created it, which compaction takes one day
+    again, _ = _compared(job(description="newer words"), Stored(record, 12))
+    assert again.created == 7
+    assert _compared(job(description="new words"), Stored(record, 12))[1] is What.UNCHANGED
 
 
 def test_a_job_whose_schedule_changes_is_the_same_job_still() -> None:

@@ -241,6 +241,8 @@ def test_a_yaml_file_means_what_the_same_json_means(tmp_path: Path, suffix: str)
          " brings it, or use AssetUriRef, Asset, AssetNameRef"),
         ("x.json", '{"type": "Job", "id": "j", "outlets": ["a"]}', "Job.outlets must hold assets and aliases, not 'a'"),
         ("x.json", '{"type": "Job", "id": "j", "start_date": "2026-01-01"}', "(as plain data {'instant': '2026-"),
+        ("x.json", '{"type": "Job", "id": "j", "start_date": "beginning"}', "start_date must be an aware datetime"),
+        ("x.json", '{"type": "Job", "id": "j", "replay_from": "start"}', 'replay_from must be "beginning" or an aware'),
         ("x.json", '{"type": "Job", "id": "j", "schedule": {"type": "PartitionedAssetTimetable"}}',
          "x.json: PartitionedAssetTimetable cannot be built from {}"),
         ("x.json", '{"type": "AssetAll", "conditions": 5}', "x.json: AssetAll cannot be built from {'conditions': 5}"),

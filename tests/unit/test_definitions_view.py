@@ -94,6 +94,18 @@ def test_a_job_is_what_the_last_record_below_the_offset_says() -> None:
     assert view.job_at_revision("copy", 3) is not None
 
 
+def test_a_job_knows_where_it_was_created_though_the_record_is_gone() -> None:
+    view = DefinitionsView()
+    view.apply(job_record(3, "old"))
+    first = view.job("copy")
+    later = DefinitionRecord.from_bytes(job_record(7, "new").value or b"").model_copy(update={"created": 2})
+    view.apply(record(7, "job:copy", later.to_bytes()))
+    changed = view.job("copy")
+    assert first is not None
+    assert changed is not None
+    assert [(each.revision, each.created) for each in (first, changed)] == [(3, 3), (7, 2)]
+
+
 def test_a_definition_that_cannot_be_read_removes_only_its_own_job() -> None:
     view = DefinitionsView()
     view.apply(job_record(0, "a"))

@@ -99,9 +99,10 @@ class Job(Plain):
             if name == "replay_from" and at == "beginning":
                 continue
             if at is not None and not isinstance(at, datetime):
+                other = '"beginning" or ' if name == "replay_from" else ""
                 raise DefinitionTypeError(
-                    f"Job.{name} must be an aware datetime (as plain data {{'instant': '2026-03-10T00:00:00+00:00'}}),"
-                    f" not {at!r:.200}"
+                    f"Job.{name} must be {other}an aware datetime (as plain data"
+                    f" {{'instant': '2026-03-10T00:00:00+00:00'}}), not {at!r:.200}"
                 )
             if at is not None:
                 object.__setattr__(self, name, utc(at, f"Job.{name}"))
