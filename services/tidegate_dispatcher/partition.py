@@ -13,7 +13,7 @@ from tidegate.contracts.topics import RUNS
 from tidegate.runtime import metrics
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.positions import Position
-from tidegate.runtime.producer import audit_records
+from tidegate.runtime.producer import audit_records, count_sent
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate_dispatcher.decide import Requested, Surroundings, decide
@@ -85,12 +85,15 @@ class DispatcherPartition:
             for run_id, run in changes.items()
         ]
         others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
-        others += audit_records([*audit, *decisions.audit], self._partitions)
+        noted = audit_records([*audit, *decisions.audit], self._partitions)
         crash_point("dispatcher.decided")
         acknowledged = await self._transactions.commit(
-            [*states, *others], {tp: position.to_kafka() for tp, position in offsets.items()}, self._group
+            [*states, *others, *noted],
+            {tp: position.to_kafka() for tp, position in offsets.items()},
+            self._group,
         )
         crash_point("dispatcher.committed")
+        count_sent(noted)
         metrics.COMMANDS_SENT.inc(len(decisions.commands))
         if states:
             # The last state's own offset, since the transaction's marker takes one too and the end may lag (T3).
