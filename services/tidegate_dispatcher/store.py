@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from redis.asyncio import Redis
 
+from tidegate.contracts.redis_keys import runs_prefix
 from tidegate.contracts.runs import Run
 
 # KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold   KEYS[2] runs hash, run id -> state
@@ -52,7 +53,7 @@ class RunStore:
     """The runs of one partition of `runs`; its keys share the hash tag `{d<partition>}`."""
 
     def __init__(self, redis: Redis, namespace: str, partition: int) -> None:
-        prefix = f"{namespace}:{{d{partition}}}:"
+        prefix = runs_prefix(namespace, partition)
         self._redis = redis
         self._log, self._runs, self._sent = prefix + "log", prefix + "runs", prefix + "sent"
         self._read, self._write = redis.register_script(_READ), redis.register_script(_WRITE)

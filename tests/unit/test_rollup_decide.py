@@ -599,7 +599,10 @@ def test_every_event_of_a_large_round_is_named_in_entries_that_fit_their_topic()
     lines = [
         part
         for n in range(size)
-        for part in (f"m:0:{n}", stored(f"{n:04}" + "\u00e9" * 252, key="\u20ac" * 250, source="\U0001f300" * 512))
+        for part in (
+            f"m:0:{n}",
+            stored(f"{n:04}" + "\u00e9" * 252, key="\u20ac" * 250, source="\U0001f300" * 512),
+        )
     ]
     _, audited = acted_on({"kind": "deadline", "then": "drop"}, *lines)
     named = [one["id"][:4] for entry in audited for one in entry.details["events"]]

@@ -10,7 +10,23 @@ import typer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from redis.exceptions import RedisError
 
-from tidegate.cli import apply, emit, exec, gaps, operate, pending, simulate, status, topics, up, worker
+from tidegate.cli import (
+    apply,
+    audit,
+    dead_letters,
+    emit,
+    exec,
+    explain,
+    gaps,
+    operate,
+    pending,
+    redrive,
+    simulate,
+    status,
+    topics,
+    up,
+    worker,
+)
 from tidegate.core.errors import TidegateError
 
 _SERVER: Final = re.compile(r"\('([^']+)', (\d+)")
@@ -34,6 +50,10 @@ app.command("status")(status.status)
 app.command("fire")(operate.fire)
 app.command("discard")(operate.discard)
 app.command("withdraw")(operate.withdraw)
+app.command("explain")(explain.explain)
+app.command("audit")(audit.audit)
+app.command("dead-letters")(dead_letters.dead_letters)
+app.command("redrive")(redrive.redrive)
 app.command("accept-gap")(gaps.accept)
 
 
