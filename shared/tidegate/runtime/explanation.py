@@ -6,6 +6,7 @@ The event view and the window view ask the same function, `fates`, so that both 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.runs import Run, RunRequest
 from tidegate.core.audit import AuditKind
 from tidegate.core.instants import from_ms, from_us
+from tidegate.core.policies import WaitPolicy
 from tidegate.definitions.progress import window_count
 from tidegate.definitions.routes import JobRoutes, Route
 from tidegate.runtime.audit_log import EventName, events_of
@@ -148,7 +150,7 @@ class AssetProgress:
     expected: int
     needed: int
     policy: str
-    """The wait policy, as a definition writes it."""
+    """What it waits by: the wait policy, as a definition has it."""
     missing: tuple[MissingMember, ...]
 
 
@@ -257,7 +259,7 @@ def explain_round(
         ignored_for_all_keys=tuple(map(_ignored, elsewhere)),
         ignored_counts=dict(Counter(entry.kind.value for entry in (*of_key, *elsewhere))),
     )
-    return replace(report, verdict=_verdict(report, routes))
+    return replace(report, verdict=_verdict(report, routes, of_key))
 
 
 def _is_of_key(entry: AuditEntry, key: str | None) -> bool:
@@ -291,9 +293,18 @@ def _progress(
             for name, member in zip(count.missing, absent, strict=True)
         )
         policy = getattr(routes[index].mapper, "wait_policy", None) if index < len(routes) else None
-        said = repr(policy) if policy is not None else "one event"
+        said = "its first event" if policy is None else _written(policy)
         found.append(AssetProgress(count.asset, count.arrived, count.expected, count.needed, said, missing))
     return tuple(found)
+
+
+def _written(policy: WaitPolicy) -> str:
+    """A wait policy as a definition has it."""
+    values = (getattr(policy, each.name) for each in dataclass_fields(policy) if each.name != "deadline")
+    text = f"{type(policy).__name__}({', '.join(map(repr, values))})"
+    if (deadline := policy.deadline) is not None:
+        text += f".or_after({deadline.after}, then={deadline.then!r}, since={deadline.since!r})"
+    return text
 
 
 def _run_report(request: RunRequest, run: Run | None) -> RunReport:
@@ -302,7 +313,7 @@ def _run_report(request: RunRequest, run: Run | None) -> RunReport:
         generation=request.generation,
         cause=request.cause,
         is_partial=request.is_partial,
-        state=run.state.value if run else "not known to the dispatcher",
+        state=run.state.value if run else "asked for, not dispatched yet",
         error=run.error if run else request.failed,
         sent_at=from_ms(run.sent_at) if run else None,
         completed_by=request.completed_by,
@@ -328,7 +339,18 @@ def _events(
     )
 
 
-def _verdict(report: RoundReport, routes: Sequence[Route]) -> str:
+_ENDS_WITHOUT_A_RUN: Final = frozenset(
+    {AuditKind.DEADLINE_DROPPED, AuditKind.ROUND_DISCARDED, AuditKind.ROUND_CLOSED}
+)
+
+
+def _last_end(entries: Iterable[AuditEntry]) -> AuditEntry | None:
+    """What last became of a round of the key other than a run; None where nothing did."""
+    ends = [entry for entry in entries if entry.kind in _ENDS_WITHOUT_A_RUN]
+    return max(ends, key=lambda entry: entry.at, default=None)
+
+
+def _verdict(report: RoundReport, routes: Sequence[Route], entries: Iterable[AuditEntry]) -> str:
     """What a person should know first."""
     lacking = [each for each in report.assets if each.arrived < each.needed]
     if report.opened_at is not None:
@@ -341,6 +363,10 @@ def _verdict(report: RoundReport, routes: Sequence[Route]) -> str:
             f"{each.asset}: {each.arrived} of {each.expected} are in, {each.needed} are needed"
             for each in lacking
         )
+    if (over := _last_end(entries)) is not None and (
+        report.fired is None or from_ms(over.at) >= report.fired[1]
+    ):
+        return f"its last round is gone: {over.message}"
     if report.runs:
         last = report.runs[-1]
         return f"ran: generation {last.generation} is {last.state}"
