@@ -25,7 +25,7 @@ from tidegate.core.instants import to_ms, to_us
 from tidegate.definitions import Asset
 from tidegate.definitions.known import unknown_asset
 from tidegate.definitions.uris import normal_uri, without_credentials
-from tidegate.runtime.unreadable import is_stand_in
+from tidegate.runtime.unreadable import is_stand_in, unreadable_record
 
 SERVICE: Final = "ingest"
 _HEAD_BYTES: Final = 1024
@@ -235,6 +235,13 @@ def _fitting(headers: Headers) -> Headers:
         if room < 0:
             return headers[:count]
     return headers
+
+
+def unreadable_definition(record: ConsumerRecord, error: Exception) -> AuditEntry:
+    """That a definition cannot be read, so that its job gets no events; the same from every ingest that finds it so."""
+    kind, _, name = (record.key or b"").decode(errors="replace").partition(":")
+    entry = unreadable_record(SERVICE, TopicPartition(record.topic, record.partition), record, error)
+    return entry.model_copy(update={"job": name}) if kind == "job" else entry
 
 
 def _refusal(refused: Refused) -> AuditEntry:

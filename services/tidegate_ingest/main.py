@@ -18,7 +18,15 @@ from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client, check_installation
-from tidegate_ingest.decide import SERVICE, Candidate, Decided, KnownAssets, decide, read_record
+from tidegate_ingest.decide import (
+    SERVICE,
+    Candidate,
+    Decided,
+    KnownAssets,
+    decide,
+    read_record,
+    unreadable_definition,
+)
 from tidegate_ingest.store import SeenEvents
 
 
@@ -72,9 +80,14 @@ async def session(settings: Settings, state: ServiceState) -> None:
 
         topics = [ASSET_EVENTS, *(topic.name for topic in teams)]
         consumer = BatchConsumer(topics, group, settings, state, start)
+        noted = 0
         async with consumer:
             while not state.stopping.is_set():
                 view.raise_if_broken()
+                if view.failures[noted:]:
+                    entries = [unreadable_definition(*each) for each in view.failures[noted:]]
+                    await send_all(producer, audit_records(entries, partitions))
+                    noted += len(entries)
                 polled = await consumer.poll()
                 if not polled:
                     continue

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from tests.broker.commands import tidegate, tidegate_json
-from tests.broker.conftest import Installed, end_of, install_on, read_all, run_apart, until_async
+from tests.broker.conftest import Installed, end_of, install_on, read_all, run_apart, send, until_async
 from tests.broker.events import audit, event, give
 from tests.broker.rounds import apply
 from tests.servers.backends import Backend
@@ -32,8 +32,9 @@ from tidegate import (
     StartOfHourMapper,
     WaitForAll,
 )
+from tidegate.contracts.definitions import DefinitionRecord
 from tidegate.contracts.runs import RunCommand
-from tidegate.contracts.topics import ASSET_EVENTS
+from tidegate.contracts.topics import ASSET_EVENTS, DEFINITIONS
 from tidegate.core.audit import AuditKind
 from tidegate.core.rounds import RerunPolicy
 from tidegate.definitions import Definitions
@@ -196,7 +197,7 @@ async def test_b097_skewed_clocks_of_producers_decide_nothing_and_are_shown(pipe
     assert [each["name"] for each in report["assets"][0]["missing"]] == ["apac"]
     assert report["assets"][0]["missing"][0]["last_seen"] is None
     text = (await tidegate(at, "explain", "b097", "all")).text
-    assert "missing apac, not seen since" in text
+    assert "missing, not seen since" in text
     assert "then fire" in text
     await give(at, json.dumps(values["apac"]).encode())
     (command,) = await until_commands(at, "b097", 1)
@@ -395,3 +396,22 @@ async def test_a_job_without_keys_and_one_that_came_later_are_explained_too(at: 
     (found,) = (await tidegate_json(at, "explain", "--event", "plain-1"))["events"]
     jobs = {each["job"]: each for each in found["jobs"]}
     assert [each[::2] for each in jobs["plain"]["fates"]] == [["included", command.run_id]]
+
+
+async def test_a_job_whose_definition_cannot_be_read_is_not_forgotten_in_silence(at: Installed) -> None:
+    body = {"type": "Job", "id": "lunar", "schedule": {"type": "LunarTimetable"}}
+    written = DefinitionRecord(kind="job", id="lunar", incarnation="i", body=body).to_bytes()
+    (offset,) = await send(at.kafka, [(DEFINITIONS, 0, b"job:lunar", written)])
+
+    async def is_audited() -> bool:
+        entries = await tidegate_json(at, "audit", "--job", "lunar")
+        found = [(each["kind"], each["position"]) for each in entries]
+        return found == [("unreadable-record", f"{DEFINITIONS}/0@{offset}")]
+
+    await until_async(is_audited, "the definition to be audited")
+    said = await tidegate(at, "explain", "lunar", "k")
+    assert said.exit_code == 1
+    assert "cannot be read" in said.text
+    assert "LunarTimetable" in said.text
+    await send(at.kafka, [(DEFINITIONS, 0, b"job:lunar", None)])
+    assert "job 'lunar' is not defined" in (await tidegate(at, "explain", "lunar", "k")).text

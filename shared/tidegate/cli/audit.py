@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
 from tidegate.cli.output import make_console, make_table
-from tidegate.cli.since import SinceOption, in_words, start_of
+from tidegate.cli.since import in_words, since_option, start_of
 from tidegate.contracts.audit import AuditEntry
 from tidegate.core.audit import AuditKind
 from tidegate.core.instants import from_ms
@@ -33,7 +33,7 @@ def audit(
     event: Annotated[
         str | None, typer.Option("--event", metavar="ID", help="Entries about this event.")
     ] = None,
-    since: SinceOption = _HOUR,
+    since: Annotated[timedelta, since_option(_HOUR)] = _HOUR,
     limit: Annotated[int, typer.Option(min=1, help="Show at most so many, the newest ones.")] = 200,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     kafka: KafkaOption = DEFAULT_KAFKA,

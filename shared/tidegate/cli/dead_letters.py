@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
 from tidegate.cli.output import make_console, make_table
-from tidegate.cli.since import SinceOption, in_words, start_of
+from tidegate.cli.since import in_words, since_option, start_of
 from tidegate.core.instants import from_ms
 from tidegate.runtime.dead_letters import Kept
 from tidegate.runtime.dead_letters import dead_letters as read_dead_letters
@@ -20,7 +20,7 @@ _DAY: Final = timedelta(days=1)
 
 
 def dead_letters(
-    since: SinceOption = _DAY,
+    since: Annotated[timedelta, since_option(_DAY)] = _DAY,
     as_json: Annotated[bool, typer.Option("--json", help="With the bytes in base64, as JSON.")] = False,
     kafka: KafkaOption = DEFAULT_KAFKA,
 ) -> None:
@@ -62,4 +62,4 @@ def _show(found: list[Kept]) -> None:
         )
     console = make_console()
     console.print(table)
-    console.print(f"{len(found)} dead letters", markup=False)
+    console.print(f"dead letters: {len(found)}", markup=False)

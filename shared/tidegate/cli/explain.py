@@ -17,7 +17,7 @@ from tidegate.cli.options import (
     NamespaceOption,
     RedisOption,
 )
-from tidegate.cli.since import SinceOption, start_of
+from tidegate.cli.since import since_option, start_of
 from tidegate.contracts.audit import AuditEntry
 from tidegate.core.instants import from_ms
 from tidegate.core.rounds import HORIZON_MS
@@ -27,12 +27,12 @@ from tidegate.runtime.explanation import (
     COMPLETED,
     INCLUDED,
     WAITING,
+    AssetProgress,
     EventReport,
     Fate,
     Ignored,
     JobReport,
     RoundReport,
-    Seen,
     as_plain,
 )
 from tidegate.runtime.redis import connect_redis
@@ -51,7 +51,7 @@ def explain(
         str | None,
         typer.Option("--event", metavar="ID", help="Say what became of this event, for every job."),
     ] = None,
-    since: SinceOption = _HORIZON,
+    since: Annotated[timedelta, since_option(_HORIZON)] = _HORIZON,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     kafka: KafkaOption = DEFAULT_KAFKA,
     redis: RedisOption = DEFAULT_REDIS,
@@ -107,9 +107,7 @@ def _round_lines(report: RoundReport) -> Iterator[str]:
     for asset in report.assets:
         needs = "" if asset.needed == asset.expected else f", {asset.needed} needed"
         yield f"  {asset.asset}: {asset.arrived} of {asset.expected} in{needs}; waits by {asset.policy}"
-        yield from _first(
-            [f"    missing {each.name}, {_seen(each.last_seen, report)}" for each in asset.missing], "    "
-        )
+        yield from _missing(asset, report.read_since)
     if report.deadline is not None:
         then, at = report.deadline
         yield f"  deadline     {_time(at)}, then {then}"
@@ -119,8 +117,8 @@ def _round_lines(report: RoundReport) -> Iterator[str]:
         yield f"  held back    {each}"
     for run in report.runs:
         how = f"{run.cause}{', partial' if run.is_partial else ''}"
-        sent = f", sent {_time(run.sent_at)}" if run.sent_at is not None else ""
-        yield f"  run          {run.run_id}, generation {run.generation} ({how}): {run.state}{sent}"
+        since = f" since {_time(run.updated_at)}" if run.updated_at is not None else ""
+        yield f"  run          {run.run_id}, generation {run.generation} ({how}): {run.state}{since}"
         if run.error:
             yield f"    {run.error}"
     yield from _last(
@@ -187,10 +185,19 @@ def _fate(fate: Fate) -> str:
     return f"{fate.how} ({fate.why})"
 
 
-def _seen(seen: Seen | None, report: RoundReport) -> str:
-    if seen is None:
-        return f"not seen since {_time(report.read_since)}"
-    return f"last seen {_time(seen.at)}: event {seen.event_id} at {seen.position}"
+def _missing(asset: AssetProgress, read_since: datetime) -> Iterator[str]:
+    """Members that are not in: each that was seen before, and the others together."""
+    seen = [(each.name, each.last_seen) for each in asset.missing if each.last_seen is not None]
+    yield from _first(
+        [
+            f"    missing {name}, last seen {_time(last.at)}: event {last.event_id} at {last.position}"
+            for name, last in seen
+        ],
+        "    ",
+    )
+    if unseen := [each.name for each in asset.missing if each.last_seen is None]:
+        more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
+        yield f"    missing, not seen since {_time(read_since)}: {', '.join(unseen[:_SHOWN])}{more}"
 
 
 def _ignored(each: Ignored) -> str:

@@ -3,7 +3,7 @@
 import re
 from datetime import timedelta
 from time import time
-from typing import Annotated, Final
+from typing import Any, Final
 
 import typer
 
@@ -38,7 +38,7 @@ def in_words(since: timedelta) -> str:
     )
 
 
-SinceOption = Annotated[
-    timedelta,
-    typer.Option("--since", parser=duration, metavar="1h", help="How far back to look: 90s, 15m, 1h, 7d."),
-]
+def since_option(default: timedelta) -> Any:
+    """The option of a command that looks so far back by default."""
+    shown, help_text = in_words(default), "How far back to look: 90s, 15m, 1h, 7d."
+    return typer.Option("--since", parser=duration, metavar="1h", help=help_text, show_default=shown)

@@ -48,7 +48,7 @@ class DefinedJob:
 class DefinitionsView:
     """The history of `definitions`, kept up to date while it is open.
 
-    A definition that cannot be read is logged and left out; only its own job is affected.
+    A definition that cannot be read is left out; only its own job is affected.
     """
 
     def __init__(self) -> None:
@@ -56,6 +56,8 @@ class DefinitionsView:
         self._assets: dict[str, list[tuple[int, Asset | None]]] = defaultdict(list)
         self._installations: list[tuple[int, Installation]] = []
         self._unreadable: set[int] = set()
+        self.failures: list[tuple[ConsumerRecord, Exception]] = []
+        """The records that could not be read, with why, in the order of the log."""
         self._moved = asyncio.Condition()
         self._error: Exception | None = None
         self.next_offset = 0
@@ -83,6 +85,7 @@ class DefinitionsView:
                 self._installations.append((record.offset, Installation.model_validate(read.body)))
         except Exception as error:  # whatever a definition holds, only that definition is refused
             log.error("definition_unreadable", key=key, offset=record.offset, error=str(error)[:500])
+            self.failures.append((record, error))
             if kind == "job":
                 self._jobs[name].append((record.offset, None))
                 self._unreadable.add(record.offset)

@@ -129,6 +129,11 @@ async def event_reports(
 
 
 def _unknown(job: str, view: DefinitionsView) -> str:
+    failed = [(record, error) for record, error in view.failures if record.key == f"job:{job}".encode()]
+    if failed and job not in view.revisions():  # its newest record is the one that failed
+        record, error = failed[-1]
+        where = f"{record.topic}@{record.offset}"
+        return f"job {job!r} gets no events, since its definition ({where}) cannot be read: {error}"[:1000]
     known = list(view.jobs())
     close = get_close_matches(job, known, 3)
     if close:

@@ -40,6 +40,10 @@ _OF_EVENTS_WITHOUT_A_KEY: Final = frozenset(
 """What keeps an event from every key of a job; the entries name the event's own key."""
 
 
+_LED_TO_A_RUN: Final = frozenset({AuditKind.ROUND_FIRED, AuditKind.DEADLINE_FAILED})
+"""What is audited of events beside their run."""
+
+
 class Fate(NamedTuple):
     """One thing that became of an event, for one job."""
 
@@ -76,7 +80,7 @@ def fates(
             how = COMPLETED if request.completed_by == event.id else INCLUDED
             found.append(Fate(how, request.partition_key, request.run_id))
     for entry in entries:
-        if any(event.is_same(each) for each in _befallen(entry)):
+        if entry.kind not in _LED_TO_A_RUN and any(event.is_same(each) for each in _befallen(entry)):
             found.append(Fate(entry.kind.value, entry.partition_key, why=entry.message))
     for waiting in open_rounds:
         if any(event.is_same(each) for each in waiting.events):
@@ -173,6 +177,7 @@ class RunReport:
     """As the dispatcher has it."""
     error: str | None
     sent_at: datetime | None
+    updated_at: datetime | None
     completed_by: str | None
     events: int
 
@@ -316,6 +321,7 @@ def _run_report(request: RunRequest, run: Run | None) -> RunReport:
         state=run.state.value if run else "asked for, not dispatched yet",
         error=run.error if run else request.failed,
         sent_at=from_ms(run.sent_at) if run else None,
+        updated_at=from_ms(run.updated_at) if run else None,
         completed_by=request.completed_by,
         events=len(request.events),
     )
