@@ -14,7 +14,7 @@ from tidegate.contracts.topics import RUNS
 from tidegate.runtime import metrics
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.positions import Position
-from tidegate.runtime.producer import audit_records
+from tidegate.runtime.producer import audit_records, count_sent
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate_dispatcher.decide import (
@@ -128,9 +128,11 @@ class DispatcherPartition:
             for key, state in changes.items()
         ]
         others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
-        others += audit_records([*audit, *decisions.audit], self._partitions)
+        noted = audit_records([*audit, *decisions.audit], self._partitions)
+        others += noted
         if states or others or offsets:
             await self._commit(states, others, offsets, changes)
+        count_sent(noted)
         self._is_capped = bool(left)
         metrics.COMMANDS_SENT.inc(len(decisions.commands))
         metrics.RUNS_QUEUED.inc(sum(run.state is RunState.QUEUED for run in decisions.runs.values()))

@@ -9,6 +9,7 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from tidegate.contracts.redis_keys import runs_prefix
 from tidegate.contracts.runs import ACTIVE, JobState, Run, RunsRecord, RunState, job_of_key
 from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 
@@ -121,7 +122,7 @@ class RunStore:
     """The runs of one partition of `runs`; its keys share the hash tag `{d<partition>}`."""
 
     def __init__(self, redis: Redis, namespace: str, partition: int) -> None:
-        prefix = f"{namespace}:{{d{partition}}}:"
+        prefix = runs_prefix(namespace, partition)
         self._redis = redis
         names = ("log", "runs", "active", "queued", "paused", "queue:", "sent")
         self._keys = [prefix + name for name in names]

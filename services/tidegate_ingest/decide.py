@@ -21,11 +21,11 @@ from tidegate.contracts.rejected import DeadLetter, base64_text
 from tidegate.contracts.topics import ACCEPTED, ASSET_EVENTS, MAX_EVENT_BYTES, REJECTED
 from tidegate.core.audit import AuditKind, kind_of_refusal
 from tidegate.core.errors import DefinitionError, InvalidEventError
-from tidegate.core.instants import to_us
+from tidegate.core.instants import to_ms, to_us
 from tidegate.definitions import Asset
 from tidegate.definitions.known import names_by_uri, unknown_asset
 from tidegate.definitions.uris import normal_uri, without_credentials
-from tidegate.runtime.unreadable import is_stand_in
+from tidegate.runtime.unreadable import is_stand_in, unreadable_record
 
 SERVICE: Final = "ingest"
 _HEAD_BYTES: Final = 1024
@@ -141,12 +141,14 @@ def decide(
     assets: KnownAssets,
     stamp: int,
     partitions: int,
+    skew_limit_ms: int,
 ) -> Decided:
     """What goes out for records in the order in which they stand in their partitions.
 
     `marks` gives what was remembered under identities before this read of them: from another record it makes this one
     a duplicate, from the same record it means that the record is read again. `stamp` is the offset up to which
-    definitions were known.
+    definitions were known. An event whose own time is further from its record's than `skew_limit_ms` is accepted, and
+    said to be so in the audit (B097).
     """
     accepted: dict[tuple[str, int], list[AcceptedEvent]] = defaultdict(list)
     records: list[Outgoing] = []
@@ -169,6 +171,8 @@ def decide(
                     AuditKind.UNKNOWN_ASSET, each, name, unknown_asset(name, each.event.data.aliases or ())
                 )
             )
+        if (skew := _clock_skew(each, name, skew_limit_ms)) is not None:
+            audit.append(skew)
         accepted[each.source, partition_of(name, partitions)].append(_accepted(each, name, stamp))
         count += 1
     batches = [
@@ -233,6 +237,13 @@ def _fitting(headers: Headers) -> Headers:
     return headers
 
 
+def unreadable_definition(record: ConsumerRecord, error: Exception) -> AuditEntry:
+    """That a definition cannot be read, so that its job gets no events; the same from every ingest that finds it so."""
+    kind, _, name = (record.key or b"").decode(errors="replace").partition(":")
+    entry = unreadable_record(SERVICE, TopicPartition(record.topic, record.partition), record, error)
+    return entry.model_copy(update={"job": name}) if kind == "job" else entry
+
+
 def _refusal(refused: Refused) -> AuditEntry:
     letter = refused.letter
     kind = kind_of_refusal(letter.code)
@@ -252,7 +263,21 @@ def _duplicate(candidate: Candidate, first: str) -> AuditEntry:
     return _entry(AuditKind.DUPLICATE_EVENT, candidate, candidate.asset, message, first=first)
 
 
-def _entry(kind: AuditKind, candidate: Candidate, asset: str, message: str, **details: str) -> AuditEntry:
+def _clock_skew(candidate: Candidate, asset: str, limit_ms: int) -> AuditEntry | None:
+    time = candidate.event.time
+    if time is None or abs(skew := to_ms(time) - candidate.at) <= limit_ms:
+        return None
+    side = "after" if skew > 0 else "before"
+    message = (
+        f"event {candidate.event.id!r} says that it was made at {time.isoformat()}, {abs(skew) / 1000:g} s {side} the"
+        " broker received it; it counts all the same"
+    )
+    return _entry(AuditKind.CLOCK_SKEW, candidate, asset, message, time=time.isoformat(), skew_s=skew / 1000)
+
+
+def _entry(
+    kind: AuditKind, candidate: Candidate, asset: str, message: str, **details: str | float
+) -> AuditEntry:
     return AuditEntry(
         id=audit_id(kind, candidate.position),
         kind=kind,

@@ -19,15 +19,24 @@ from tidegate.runtime.settings import Settings
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client
-from tidegate_ingest.decide import SERVICE, Candidate, Decided, KnownAssets, decide, read_record
+from tidegate_ingest.decide import (
+    SERVICE,
+    Candidate,
+    Decided,
+    KnownAssets,
+    decide,
+    read_record,
+    unreadable_definition,
+)
 from tidegate_ingest.store import SeenEvents
 
 
 class Ingest:
     """Turns polled records into what goes out for them."""
 
-    def __init__(self, view: DefinitionsView, seen: SeenEvents, partitions: int) -> None:
+    def __init__(self, view: DefinitionsView, seen: SeenEvents, partitions: int, skew_limit_s: float) -> None:
         self._view, self._seen, self._partitions = view, seen, partitions
+        self._skew_limit_ms = int(skew_limit_s * 1000)
         self._assets, self._assets_at = KnownAssets({}), -1
         self.incarnations: dict[TopicPartition, int] = {}
 
@@ -41,7 +50,7 @@ class Ingest:
         candidates = [each for each in read if isinstance(each, Candidate)]
         before = await self._seen.remember([(each.identity, each.mark) for each in candidates])
         crash_point("ingest.marked")
-        return decide(read, before, assets, stamp, self._partitions)
+        return decide(read, before, assets, stamp, self._partitions, self._skew_limit_ms)
 
     def _known_assets(self) -> KnownAssets:
         if self._assets_at != self._view.next_offset:
@@ -62,7 +71,8 @@ async def session(settings: Settings, state: ServiceState) -> None:
         partitions = view.installation.partitions
         teams = [team_events_topic(team, partitions) for team in settings.teams]
         await check_installation(settings, view, admin, redis, teams)
-        ingest = Ingest(view, SeenEvents(redis, settings.namespace, settings.dedupe_horizon_s), partitions)
+        seen = SeenEvents(redis, settings.namespace, settings.dedupe_horizon_s)
+        ingest = Ingest(view, seen, partitions, settings.clock_skew_limit_s)
 
         async def start(started: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Gap]:
             places, positions = await start_from_committed(consumer, admin, redis, settings, group, started)
@@ -71,9 +81,14 @@ async def session(settings: Settings, state: ServiceState) -> None:
 
         topics = [ASSET_EVENTS, *(topic.name for topic in teams)]
         consumer = BatchConsumer(topics, group, settings, state, start)
+        noted = 0
         async with consumer:
             while not state.stopping.is_set():
                 view.raise_if_broken()
+                if view.failures[noted:]:
+                    entries = [unreadable_definition(*each) for each in view.failures[noted:]]
+                    await send_all(producer, audit_records(entries, partitions))
+                    noted += len(entries)
                 polled = await consumer.poll()
                 if not polled:
                     continue

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import DeadlineReached, JobRef, OperatorAction
@@ -10,6 +10,9 @@ from tidegate.contracts.runs import RunRequest
 from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
 from tidegate_rollup.decide import SERVICE, Pending, StoredEvent, events_in, run_request, stored_event
+
+NAMED_AT_ONCE: Final = 50
+"""Events that one audit entry names: each may take some 10 KiB."""
 
 
 def acted(each: Pending, partition: int) -> tuple[RunRequest | None, list[AuditEntry]]:
@@ -29,22 +32,22 @@ def acted(each: Pending, partition: int) -> tuple[RunRequest | None, list[AuditE
             text = f"the round holds no event {control.event_id!r}"
             return None, [_entry(each, partition, AuditKind.ACTION_WITHOUT_EFFECT, text)]
         text = f"event {control.event_id!r} was withdrawn from its round; it counts no more"
-        return None, [
-            _entry(each, partition, AuditKind.MEMBER_WITHDRAWN, text, [(None, one) for one in events])
-        ]
+        return None, _entries(
+            each, partition, AuditKind.MEMBER_WITHDRAWN, text, [(None, one) for one in events]
+        )
     named = [(event.asset or job.assets[asset], event) for asset, _, event in events_in(each.lines)]
     if what == "discard":
         text = f"the round was discarded with its {len(named)} events; later ones open another"
-        return None, [_entry(each, partition, AuditKind.ROUND_DISCARDED, text, named)]
+        return None, _entries(each, partition, AuditKind.ROUND_DISCARDED, text, named)
     if what == "drop":
         text = f"the deadline of the round passed: its {len(named)} events are dropped"
-        return None, [_entry(each, partition, AuditKind.DEADLINE_DROPPED, text, named)]
+        return None, _entries(each, partition, AuditKind.DEADLINE_DROPPED, text, named)
     request, conflict = run_request(each)
     audit = [conflict] if conflict else []
     if what == "fail":
-        audit.append(_entry(each, partition, AuditKind.DEADLINE_FAILED, request.failed or "", named))
+        audit += _entries(each, partition, AuditKind.DEADLINE_FAILED, request.failed or "", named)
     elif isinstance(control, OperatorAction):
-        audit.append(_entry(each, partition, AuditKind.ROUND_FIRED, "the round was fired as it was", named))
+        audit += _entries(each, partition, AuditKind.ROUND_FIRED, "the round was fired as it was", named)
     return request, audit
 
 
@@ -54,6 +57,7 @@ def _entry(
     kind: AuditKind,
     message: str,
     events: Sequence[tuple[str | None, StoredEvent]] = (),
+    part: int = 0,
 ) -> AuditEntry:
     control = each.control
     assert control is not None
@@ -68,8 +72,9 @@ def _entry(
         ]
     position = f"{CONTRIBUTIONS}/{partition}@{each.offset}"
     event_id = control.event_id if isinstance(control, OperatorAction) else None
+    cause = control.id if isinstance(control, OperatorAction) else position
     return AuditEntry(
-        id=audit_id(kind, control.id if isinstance(control, OperatorAction) else position, control.job),
+        id=audit_id(kind, cause, control.job, *((part,) if part else ())),
         kind=kind,
         service=SERVICE,
         at=each.payload["at"],
@@ -80,3 +85,25 @@ def _entry(
         position=position,
         details=details,
     )
+
+
+def _entries(
+    each: Pending,
+    partition: int,
+    kind: AuditKind,
+    message: str,
+    events: Sequence[tuple[str | None, StoredEvent]],
+) -> list[AuditEntry]:
+    """One entry, or several for a large round, so that every event is named and none is too large for its topic."""
+    parts = [events[first : first + NAMED_AT_ONCE] for first in range(0, len(events), NAMED_AT_ONCE)] or [()]
+    return [
+        _entry(
+            each,
+            partition,
+            kind,
+            message if len(parts) == 1 else f"{message} (part {part + 1} of {len(parts)})",
+            some,
+            part,
+        )
+        for part, some in enumerate(parts)
+    ]

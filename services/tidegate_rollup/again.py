@@ -19,6 +19,9 @@ _ROUNDS_BITS: Final = 20
 """Coordinates are made of what caused a change: its offset, and as ordinal its own ordinal (at most 14 bits, since a
 record has half a MiB), the number of the round and that of the contribution: 53 bits, which Lua's numbers hold."""
 
+_NAMED: Final = 100
+"""Keys that one audit entry names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -32,6 +35,7 @@ class Waiting:
     """Time of the record that changed the job, or that brought the event."""
     offset: int
     first_ordinal: int
+    is_round: bool
     events: Sequence[tuple[str, StoredEvent]]
     """(name of the asset, event), oldest first; an event that filled several places is here once."""
 
@@ -63,6 +67,7 @@ def waiting(each: Pending, fields: Sequence[str]) -> Waiting | None:
         each.payload["at"],
         offset,
         ((ordinal << _ROUNDS_BITS) + number) << _MEMBERS_BITS,
+        each.moved_round is not None,
         tuple(named.values()),
     )
 
@@ -70,7 +75,8 @@ def waiting(each: Pending, fields: Sequence[str]) -> Waiting | None:
 def map_again(
     found: Waiting, defined: DefinedJob | None, plan: Plan, partition: int
 ) -> tuple[list[tuple[int, int, Mapped]], list[AuditEntry]]:
-    """The contributions with their coordinates, and an entry for every event that counts nowhere any more.
+    """The contributions with their coordinates, an entry for what was mapped again, and one for every event of it that
+    counts nowhere any more.
 
     `defined` is the job by the revision that changed it, None where that deleted it, and `plan` its ways.
     """
@@ -94,21 +100,55 @@ def map_again(
         )
         taken, notes = map_event(event, plan, position, SERVICE) if is_same else ([], [])
         mapped += taken
-        if not taken:
+        if taken:
+            audit += notes
+        else:
             reasons = [note.message for note in notes] if is_same else ["the job was deleted"]
             audit.append(_closed(found, event, position, reasons))
     coordinates = enumerate(mapped, found.first_ordinal)
-    return [(found.offset, ordinal, each) for ordinal, each in coordinates], audit
+    closed = sum(each.kind is AuditKind.ROUND_CLOSED for each in audit)
+    changed = _changed(found, mapped, closed, position, is_same)
+    return [(found.offset, ordinal, each) for ordinal, each in coordinates], [changed, *audit]
+
+
+def _what(found: Waiting, position: str) -> tuple[object, ...]:
+    """What tells entries apart: every shard of a partition numbers the rounds that a record moves for itself."""
+    return position, found.first_ordinal, found.job.id, found.key
+
+
+def _changed(
+    found: Waiting, mapped: Sequence[Mapped], closed: int, position: str, is_same: bool
+) -> AuditEntry:
+    """That a round, or an event on its way to one, was mapped again, and where it counts now."""
+    event = None if found.is_round else found.events[0][1]
+    keys = list(dict.fromkeys(each.target.placement.key for each in mapped))
+    what = "a round" if found.is_round else "an event on its way to a round"
+    why = "the job's definition changed" if is_same else "the job was deleted"
+    where = f"{len(found.events) - closed} of {len(found.events)} events count now, under {len(keys)} keys"
+    return AuditEntry(
+        id=audit_id(AuditKind.DEFINITION_CHANGED, *_what(found, position)),
+        kind=AuditKind.DEFINITION_CHANGED,
+        service=SERVICE,
+        at=found.at,
+        message=f"{why}, and {what} was mapped again: {where}",
+        job=found.job.id,
+        partition_key=found.key or None,
+        event_id=event and event.id,
+        event_source=event and event.source,
+        position=position,
+        details={
+            "from_revision": found.job.revision,
+            "revision": found.revision,
+            "events": len(found.events),
+            "keys": [key or None for key in keys[:_NAMED]],
+        },
+    )
 
 
 def _closed(found: Waiting, event: AcceptedEvent, position: str, reasons: Sequence[str]) -> AuditEntry:
     why = "; ".join(reasons) or f"the job no longer waits for asset {event.asset!r}"
     return AuditEntry(
-        # One change closes rounds in several shards, each of which numbers its own: their keys tell them apart.
-        id=audit_id(
-            *(AuditKind.ROUND_CLOSED, position, found.first_ordinal, found.job.id, found.key),
-            *(event.source, event.id),
-        ),
+        id=audit_id(AuditKind.ROUND_CLOSED, *_what(found, position), event.source, event.id),
         kind=AuditKind.ROUND_CLOSED,
         service=SERVICE,
         at=found.at,

@@ -1,10 +1,11 @@
 """What broker tests share: a Kafka with a Redis, and fresh topics on it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import pytest
@@ -21,6 +22,7 @@ from tidegate.definitions import Asset, Job
 from tidegate.runtime.topic_admin import admin_client, create_topics
 
 backend = fixtures.backend
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +57,23 @@ def install(backend: Backend, tmp_path: Path) -> Install:
     """Deletes every topic, then makes the declared ones and the installation record."""
 
     def make(partitions: int = 2, shards: int = 4, more: tuple[Topic, ...] = ()) -> Installed:
-        return installed(backend, tmp_path, partitions, shards, more)
+        return install_on(backend, tmp_path, partitions, shards, more)
 
     return make
 
 
-def installed(
-    backend: Backend, log_folder: Path, partitions: int, shards: int, more: tuple[Topic, ...] = ()
+def install_on(
+    backend: Backend, folder: Path, partitions: int = 2, shards: int = 4, more: tuple[Topic, ...] = ()
 ) -> Installed:
-    """A namespace of its own on fresh topics; those of everybody else are gone."""
-    made = _make_topics(backend.kafka, Installation(partitions=partitions, shards=shards), more)
-    with ThreadPoolExecutor(1) as thread:  # a loop of its own, since an async test is running one already
-        thread.submit(asyncio.run, made).result()
-    return Installed(backend, f"t-{uuid4().hex[:12]}", partitions, log_folder)
+    """Deletes every topic of `backend`, then makes the declared ones and the installation record."""
+    run_apart(_make_topics(backend.kafka, Installation(partitions=partitions, shards=shards), more))
+    return Installed(backend, f"t-{uuid4().hex[:12]}", partitions, folder)
+
+
+def run_apart(made: Coroutine[None, None, T]) -> T:
+    """Runs a coroutine in a loop of its own, since an async test is running one already."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, made).result()
 
 
 async def _make_topics(bootstrap: str, installation: Installation, more: tuple[Topic, ...]) -> None:

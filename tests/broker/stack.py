@@ -15,7 +15,7 @@ from uuid import uuid4
 from confluent_kafka import KafkaError, Message, Producer
 from redis import Redis
 
-from tests.broker.conftest import Installed, installed
+from tests.broker.conftest import Installed, install_on
 from tests.e2e.outside import Outside
 from tests.servers.backends import Backend
 from tests.servers.services import ServiceProcess
@@ -187,7 +187,7 @@ class Stack:
 @contextmanager
 def stack(backend: Backend, folder: Path) -> Iterator[Stack]:
     """Services that are ready, until the block ends."""
-    built = Stack(installed(backend, folder, PARTITIONS, SHARDS))
+    built = Stack(install_on(backend, folder, PARTITIONS, SHARDS))
     try:
         for service in built.services.values():
             service.start()

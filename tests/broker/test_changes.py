@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.broker.conftest import Install, Installed, read_all, send, until_async
-from tests.broker.events import event, give
+from tests.broker.events import audit, event, give
 from tests.broker.rounds import (
     SHARDS,
     Run,
@@ -81,7 +81,8 @@ async def test_b062_a_round_that_waits_for_a_dependency_that_is_removed_fires_so
         await apply(at, job(assets=A))
         await until_runs(at, *(Run("join", hour, (f"a{hour}",)) for hour in hours))
         await until_waiting(at, "join", {})
-    assert await audit_kinds(at) == set()
+    assert await audit_kinds(at) == {AuditKind.DEFINITION_CHANGED}
+    assert sorted(str(each.partition_key) for each in await audit(at, AuditKind.DEFINITION_CHANGED)) == hours
 
 
 async def test_what_waits_by_the_hour_waits_by_the_day_once_the_job_does(at: Installed) -> None:
@@ -98,7 +99,7 @@ async def test_what_waits_by_the_hour_waits_by_the_day_once_the_job_does(at: Ins
         await give(at, event("third", "a", partition_key="2026-08-19T23:00"))
         await until_runs(at, Run("join", "2026-08-19", (*hours[:2], "third")))
         await until_waiting(at, "join", {"2026-08-20": 1})
-    assert await audit_kinds(at) == set()
+    assert await audit_kinds(at) == {AuditKind.DEFINITION_CHANGED}
 
 
 async def test_a_change_of_nothing_that_places_events_moves_no_round_and_runs_name_it(at: Installed) -> None:
@@ -202,7 +203,7 @@ async def test_a_contribution_of_an_older_revision_counts_by_the_newer_one_when_
         await until_waiting(at, "join", {"2026-08-19": 2})
         await give(at, event("e3", "a", partition_key="2026-08-19T03"))
         await until_waiting(at, "join", {"2026-08-19": 3})
-    assert await audit_kinds(at) == set()
+    assert await audit_kinds(at) == {AuditKind.DEFINITION_CHANGED}
 
 
 async def test_a_change_that_redis_lost_is_made_again_from_the_log(at: Installed) -> None:
@@ -218,4 +219,4 @@ async def test_a_change_that_redis_lost_is_made_again_from_the_log(at: Installed
         more = ["2026-08-19T20", "2026-08-19T21"]
         await give(at, *(event(hour, "a", partition_key=hour) for hour in more))
         await until_runs(at, Run("join", "2026-08-19", (*hours, *more)))
-    assert await audit_kinds(at) == set()
+    assert await audit_kinds(at) == {AuditKind.DEFINITION_CHANGED}

@@ -10,9 +10,9 @@ from aiokafka.errors import KafkaError
 
 from tests.broker.conftest import Install, Installed, read_all
 from tidegate.contracts.outgoing import Outgoing
-from tidegate.contracts.topics import RUN_EVENTS, RUN_REQUESTS, RUNS
+from tidegate.contracts.topics import RUN_EVENTS, RUN_REQUESTS, RUNS, run_commands_topic
 from tidegate.runtime.positions import Position, committed_positions
-from tidegate.runtime.topic_admin import admin_client
+from tidegate.runtime.topic_admin import admin_client, create_topics
 from tidegate.runtime.transactions import PartitionTransactions
 
 TP = TopicPartition(RUN_REQUESTS, 0)
@@ -81,6 +81,27 @@ async def _a_successor_fences_the_predecessor_whichever_id_it_would_use_next(ins
         await old.stop()
         await new.stop()
     assert [record.key for record in await read_all(installed.kafka, RUNS)] == [b"run-0", b"run-2"]
+
+
+def test_a_topic_that_was_made_after_the_start_is_written_to_beside_the_others(install: Install) -> None:
+    run_quietly(_a_topic_that_was_made_after_the_start_is_written_to_beside_the_others(install()))
+
+
+async def _a_topic_that_was_made_after_the_start_is_written_to_beside_the_others(
+    installed: Installed,
+) -> None:
+    """As when a job is applied while the dispatcher runs: its first command goes out with the state of its run."""
+    late = run_commands_topic("late", 2)
+    transactions = PartitionTransactions(installed.kafka, f"{installed.namespace}-0")
+    await transactions.start()
+    try:
+        async with admin_client(installed.kafka) as admin:
+            await create_topics(admin, [late])
+        async with asyncio.timeout(15):  # where it forgets the others, records expire after 40 s
+            await transactions.commit([run(0), Outgoing(late.name, None, b"k", b"{}")], {}, "group")
+    finally:
+        await transactions.stop()
+    assert [record.key for record in await read_all(installed.kafka, late.name)] == [b"k"]
 
 
 def test_after_a_failure_nothing_more_is_committed(install: Install) -> None:

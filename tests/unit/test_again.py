@@ -96,14 +96,29 @@ def test_a_contribution_of_an_older_revision_waits_alone() -> None:
     assert found is not None
     assert [(asset, event.id) for asset, event in found.events] == [("b", "e1")]
     assert each.moved_round is None
+    _, (note,) = map_again(found, *changed(B), 1)
+    assert (note.kind, note.event_id, note.event_source) == (AuditKind.DEFINITION_CHANGED, "e1", "s")
+
+
+class _Raises(IdentityMapper):
+    def to_partition_date(self, downstream_key: str) -> None:
+        raise ValueError("no date")
+
+
+def test_what_a_mapper_says_of_an_event_that_still_counts_is_audited_too() -> None:
+    mapped, (_, entry) = map_again(waiting_round(("m:0:0", kept("e1"))), *changed(A, _Raises()), 1)
+    assert len(mapped) == 1
+    assert (entry.kind, entry.event_id) == (AuditKind.PARTITION_DATE_FAILED, "e1")
 
 
 def test_events_count_where_the_new_definition_has_them() -> None:
     found = waiting_round(
         ("m:0:0", kept("e1", "2010-03-14T01:00:00")), ("m:1:0", kept("e2", "2010-03-14T02:00:00"))
     )
-    mapped, audit = map_again(found, *changed(A & B, RollupMapper(StartOfDayMapper(), DayWindow())), 1)
-    assert audit == []
+    mapped, (note,) = map_again(found, *changed(A & B, RollupMapper(StartOfDayMapper(), DayWindow())), 1)
+    assert (note.kind, note.job, note.partition_key) == (AuditKind.DEFINITION_CHANGED, "j", "k")
+    assert note.details == {"from_revision": 7, "revision": 9, "events": 2, "keys": ["2010-03-14"]}
+    assert "2 of 2 events count now, under 1 keys" in note.message
     assert [(each.event.id, each.asset, *each.target.placement[:2]) for *_, each in mapped] == [
         ("e1", 0, "2010-03-14", 1),
         ("e2", 1, "2010-03-14", 2),
@@ -113,7 +128,8 @@ def test_events_count_where_the_new_definition_has_them() -> None:
 
 def test_an_event_that_counts_nowhere_is_closed_with_the_reason() -> None:
     found = waiting_round(("m:0:0", kept("e1")), ("m:1:0", kept("e2")))
-    mapped, (entry,) = map_again(found, *changed(A), 1)
+    mapped, (note, entry) = map_again(found, *changed(A), 1)
+    assert "1 of 2 events count now" in note.message
     assert [each.event.id for *_, each in mapped] == ["e1"]
     assert (entry.kind, entry.event_id, entry.asset, entry.partition_key) == (
         AuditKind.ROUND_CLOSED,
@@ -124,7 +140,7 @@ def test_an_event_that_counts_nowhere_is_closed_with_the_reason() -> None:
     assert "no longer waits for asset 'b'" in entry.message
     assert entry.position == "contributions/1@40"
     segments = RollupMapper(FixedKeyMapper("all"), SegmentWindow(["x"]))
-    _, entries = map_again(found, *changed(A & B, segments), 1)
+    _, (_, *entries) = map_again(found, *changed(A & B, segments), 1)
     assert len({entry.id for entry in entries}) == 2
     assert all("'k'" in entry.message for entry in entries)
 
@@ -143,8 +159,10 @@ def test_rounds_that_one_change_closes_in_several_shards_are_told_apart() -> Non
 def test_nothing_of_a_deleted_job_counts_for_the_one_that_is_created_again(is_deleted: bool) -> None:
     found = waiting_round(("m:0:0", kept("e1")))
     defined, ways = changed(A, incarnation="i2")
-    mapped, (entry,) = map_again(found, None if is_deleted else defined, ways, 0)
+    mapped, (note, entry) = map_again(found, None if is_deleted else defined, ways, 0)
     assert mapped == []
+    assert (note.kind, entry.kind) == (AuditKind.DEFINITION_CHANGED, AuditKind.ROUND_CLOSED)
+    assert "the job was deleted" in note.message
     assert "the job was deleted" in entry.message
 
 
@@ -156,9 +174,16 @@ def test_aliases_and_teams_still_decide_who_gets_an_event() -> None:
     ]
     own = Asset("a", access_control=AssetAccessControl([]))
     job = DefinedJob(Job("j", PartitionedAssetTimetable(own), team="red"), "i1", 9)
-    mapped, (entry,) = map_again(waiting_round(event), job, plan([job], {"a": own}, multi_team=True), 0)
+    mapped, (_, entry) = map_again(waiting_round(event), job, plan([job], {"a": own}, multi_team=True), 0)
     assert mapped == []
     assert "blue" in entry.message
+
+
+def test_entries_of_rounds_that_one_record_moves_in_two_shards_have_ids_of_their_own() -> None:
+    fields = (("m:0:0", kept("e1", "k1")), ("m:1:0", kept("e2", "k2")))
+    _, some = map_again(waiting_round(*fields, key="k1"), None, plan([]), 1)
+    _, others = map_again(waiting_round(*fields, key="k2"), None, plan([]), 1)
+    assert len({entry.id for entry in (*some, *others)}) == len((*some, *others)) == 6
 
 
 ordinals = st.integers(0, 2**14 - 1)

@@ -22,6 +22,7 @@ from tidegate_ingest.decide import Candidate, Decided, KnownAssets, decide, read
 TP = TopicPartition("asset-events", 0)
 KNOWN = KnownAssets({name: Asset(name) for name in "abcdef"})
 PARTITIONS = 3
+SKEW_LIMIT_MS = 60_000
 
 
 def record(
@@ -57,7 +58,7 @@ def ingest(
     before = {each.identity: seen[each.identity] for each in candidates if each.identity in seen}
     for each in candidates:
         seen.setdefault(each.identity, each.mark)
-    return decide(read, before, assets, stamp, PARTITIONS)
+    return decide(read, before, assets, stamp, PARTITIONS, SKEW_LIMIT_MS)
 
 
 def accepted(decided: Decided) -> dict[int, list[AcceptedEvent]]:
@@ -103,6 +104,26 @@ def test_an_accepted_event_says_everything_that_the_producer_said() -> None:
     assert decided.records[0].key == b"asset-events.blue/3"
     assert not decided.audit
     assert decided.accepted == 1
+
+
+@pytest.mark.parametrize(
+    ("time", "skew_s"),
+    [
+        (None, None),
+        ("1970-01-01T00:01:01.005Z", None),  # the record is of 1.005 s, the limit 60 s
+        ("1970-01-01T00:01:01.006Z", 60.001),
+        ("1969-12-31T23:00:01.005-01:00", None),
+        ("1969-12-31T22:50:01.005-01:00", -600),
+    ],
+)
+def test_b097_an_event_whose_own_time_is_far_off_is_accepted_and_audited(
+    time: str | None, skew_s: float | None
+) -> None:
+    whole = json.loads(event("e")) | ({} if time is None else {"time": time})
+    decided = ingest([record(5, json.dumps(whole).encode())])
+    assert offsets(decided) == [5]
+    found = [(each.kind, (each.details or {})["skew_s"], each.event_id) for each in decided.audit]
+    assert found == ([] if skew_s is None else [(AuditKind.CLOCK_SKEW, skew_s, "e")])
 
 
 def test_the_team_of_an_event_is_the_topic_it_was_written_to() -> None:

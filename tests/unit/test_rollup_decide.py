@@ -19,10 +19,10 @@ from tidegate.contracts.contributions import (
     OperatorAction,
 )
 from tidegate.contracts.placement import shard_of
-from tidegate.contracts.topics import MAX_INTERNAL_BYTES
+from tidegate.contracts.topics import MAX_INTERNAL_BYTES, MIB
 from tidegate.core.audit import AuditKind
 from tidegate.core.instants import from_ms, from_us
-from tidegate_rollup.acted import acted
+from tidegate_rollup.acted import NAMED_AT_ONCE, acted
 from tidegate_rollup.decide import (
     ENTRIES_PER_PART,
     Control,
@@ -638,6 +638,24 @@ def test_what_a_person_or_a_deadline_takes_away_is_audited_with_its_events() -> 
     _, (audited,) = acted_on({"kind": "withdraw", "event_id": "e2"})
     assert audited.kind is AuditKind.ACTION_WITHOUT_EFFECT
     assert "'e2'" in audited.message
+
+
+def test_every_event_of_a_large_round_is_named_in_entries_that_fit_their_topic() -> None:
+    size = 2 * NAMED_AT_ONCE + 1
+    lines = [
+        part
+        for n in range(size)
+        for part in (
+            f"m:0:{n}",
+            stored(f"{n:04}" + "\u00e9" * 252, key="\u20ac" * 250, source="\U0001f300" * 512),
+        )
+    ]
+    _, audited = acted_on({"kind": "deadline", "then": "drop"}, *lines)
+    named = [one["id"][:4] for entry in audited for one in entry.details["events"]]
+    assert named == [f"{n:04}" for n in range(size)]
+    assert len({entry.id for entry in audited}) == len(audited) == 3
+    assert max(len(entry.to_bytes()) for entry in audited) < MIB
+    assert "part 3 of 3" in audited[2].message
 
 
 def test_an_action_on_a_round_that_is_gone_says_so_once() -> None:

@@ -12,9 +12,12 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from tidegate.cli import (
     apply,
+    audit,
+    dead_letters,
     dispatch,
     emit,
     exec,
+    explain,
     gaps,
     operate,
     pending,
@@ -55,6 +58,9 @@ app.command("runs")(runs.runs)
 app.command("trigger")(dispatch.trigger)
 app.command("pause")(dispatch.pause)
 app.command("resume")(dispatch.resume)
+app.command("explain")(explain.explain)
+app.command("audit")(audit.audit)
+app.command("dead-letters")(dead_letters.dead_letters)
 app.command("redrive")(redrive.redrive)
 app.command("accept-gap")(gaps.accept)
 

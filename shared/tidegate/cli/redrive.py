@@ -2,21 +2,47 @@
 
 import asyncio
 import getpass
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 import typer
 
 from tidegate.cli.options import DEFAULT_KAFKA, DEFAULT_NAMESPACE, KafkaOption, NamespaceOption
+from tidegate.runtime import dead_letters
 from tidegate.runtime.redriving_runs import redrive_run
+
+_PLACE: Final = re.compile(r"(\d{1,9})@(\d{1,18})", re.ASCII)
 
 
 def redrive(
-    run: Annotated[str, typer.Option("--run", metavar="RUN_ID", help="An undeliverable run, by its id.")],
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN_ID", help="An undeliverable run, by its id.")
+    ] = None,
+    dead_letter: Annotated[
+        str | None,
+        typer.Option(
+            "--dead-letter", metavar="PARTITION@OFFSET", help="A place that `tidegate dead-letters` shows."
+        ),
+    ] = None,
     by: Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")] = "",
+    again: Annotated[
+        bool, typer.Option("--again", help="A dead letter, although it was sent again before.")
+    ] = False,
     kafka: KafkaOption = DEFAULT_KAFKA,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """Send the command of an undeliverable run, once its topic is there and large enough."""
-    sent = asyncio.run(redrive_run(kafka, namespace, run, by=by or getpass.getuser()))
-    state = "done" if sent.is_read else "written, and waiting for the dispatcher"
-    typer.echo(f"redrive {run}: {state}; the audit log tells what came of it, at {sent.position}")
+    """Send again an undeliverable run's command, or a dead letter, byte for byte, to the topic that it came from."""
+    by = by or getpass.getuser()
+    if (run is None) == (dead_letter is None):
+        raise typer.BadParameter("say what to send again: --run RUN_ID or --dead-letter PARTITION@OFFSET")
+    if run is not None:
+        asked = asyncio.run(redrive_run(kafka, namespace, run, by=by))
+        state = "done" if asked.is_read else "written, and waiting for the dispatcher"
+        typer.echo(f"redrive {run}: {state}; the audit log tells what came of it, at {asked.position}")
+        return
+    assert dead_letter is not None
+    if (place := _PLACE.fullmatch(dead_letter)) is None:
+        raise typer.BadParameter(f"{dead_letter!r} is no place: use PARTITION@OFFSET, as in 0@17")
+    partition, offset = map(int, place.groups())
+    sent = asyncio.run(dead_letters.redrive(kafka, namespace, partition, offset, by=by, again=again))
+    typer.echo(f"sent again from {sent.origin}, to {sent.position}; ingest decides on it anew")

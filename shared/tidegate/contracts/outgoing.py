@@ -14,4 +14,6 @@ class Outgoing(NamedTuple):
     partition: int | None
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes]] = ()
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    audited: tuple[str, str] | None = None
+    """Kind and service of an audit entry, which a metric counts once it is acknowledged."""

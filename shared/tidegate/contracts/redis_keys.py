@@ -35,3 +35,18 @@ def open_key(namespace: str, shard: int) -> str:
 def due_key(namespace: str, shard: int) -> str:
     """The sorted set "<then>/<round>" -> when its deadline is, milliseconds since 1970."""
     return f"{shard_prefix(namespace, shard)}due"
+
+
+def marks_key(namespace: str, shard: int) -> str:
+    """The hash round -> what its last firing left."""
+    return f"{shard_prefix(namespace, shard)}marks"
+
+
+def runs_prefix(namespace: str, partition: int) -> str:
+    """How the keys of one partition of `runs` start; their hash tag is no shard's."""
+    return f"{namespace}:{{d{partition}}}:"
+
+
+def runs_key(namespace: str, partition: int) -> str:
+    """The hash run id -> its state."""
+    return f"{runs_prefix(namespace, partition)}runs"

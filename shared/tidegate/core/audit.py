@@ -12,6 +12,8 @@ class AuditKind(StrEnum):
     """An event that names an alias, but no asset that it stood for (D13)."""
     DUPLICATE_EVENT = "duplicate-event"
     UNKNOWN_ASSET = "unknown-asset"
+    CLOCK_SKEW = "clock-skew"
+    """An event that says it was made long before or after the broker received it; it counts all the same (B097)."""
     # at the mapper
     NO_PARTITION_KEY = "no-partition-key"
     PARTITIONED_EVENT = "partitioned-event"
@@ -30,8 +32,10 @@ class AuditKind(StrEnum):
     WINDOW_UNSATISFIABLE = "window-unsatisfiable"
     """A window that can never be complete, said when it opens (B018)."""
     PARTITION_DATE_CONFLICT = "partition-date-conflict"
+    DEFINITION_CHANGED = "definition-changed"
+    """A round, or an event on its way to one, that was mapped again by a newer definition (R6)."""
     ROUND_CLOSED = "round-closed"
-    """What waited in a round that a changed or deleted definition closed."""
+    """An event that waited in a round and counts nowhere any more, since its job was changed or deleted."""
     DEADLINE_FAILED = "deadline-failed"
     DEADLINE_DROPPED = "deadline-dropped"
     ROUND_FIRED = "round-fired"
@@ -59,6 +63,9 @@ class AuditKind(StrEnum):
     """A job was created, or created again: the events that its definitions' place in the log lets in reach it (D7)."""
     REPLAYED = "replayed"
     """A job took stored events that had come before it (D7)."""
+    # by people
+    REDRIVEN = "redriven"
+    """A dead letter was sent again to the topic that it came from."""
     # anywhere
     UNREADABLE_RECORD = "unreadable-record"
     LOG_GAP = "log-gap"

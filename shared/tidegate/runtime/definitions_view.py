@@ -53,7 +53,7 @@ class DefinedJob:
 class DefinitionsView:
     """The history of `definitions`, kept up to date while it is open.
 
-    A definition that cannot be read is logged and left out; only its own job is affected.
+    A definition that cannot be read is left out; only its own job is affected.
     """
 
     def __init__(self) -> None:
@@ -61,6 +61,8 @@ class DefinitionsView:
         self._assets: dict[str, list[tuple[int, Asset | None]]] = defaultdict(list)
         self._installations: list[tuple[int, Installation]] = []
         self._unreadable: set[int] = set()
+        self.failures: list[tuple[ConsumerRecord, Exception]] = []
+        """The records that could not be read, with why, in the order of the log."""
         self._moved = asyncio.Condition()
         self._error: Exception | None = None
         self.incarnation = ""
@@ -92,6 +94,7 @@ class DefinitionsView:
                 self.incarnation = read.incarnation
         except Exception as error:  # whatever a definition holds, only that definition is refused
             log.error("definition_unreadable", key=key, offset=record.offset, error=str(error)[:500])
+            self.failures.append((record, error))
             if kind == "job":
                 self._jobs[name].append((record.offset, None))
                 self._unreadable.add(record.offset)

@@ -8,13 +8,10 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from redis.asyncio import Redis
 
 from tidegate.contracts.audit import AuditEntry, audit_id
-from tidegate.contracts.outgoing import Outgoing
-from tidegate.contracts.topics import AUDIT
 from tidegate.core.audit import AuditKind
-from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.positions import Gap, Position
-from tidegate.runtime.producer import acknowledged_producer, send_all
+from tidegate.runtime.producer import acknowledged_producer, audit_record, send_all
 from tidegate.runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -92,6 +89,5 @@ async def _audit(
         position=where,
         details={"group": group, "beginning": gap.beginning, "accepted": accepted},
     )
-    await send_all(producer, [Outgoing(AUDIT, None, service.encode(), entry.to_bytes())])
-    metrics.AUDIT_ENTRIES.labels(entry.kind.value).inc()
+    await send_all(producer, [audit_record(entry)])
     log.warning("log_gap_audited", group=group, position=where, accepted=accepted, reason=gap.reason)

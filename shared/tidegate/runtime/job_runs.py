@@ -4,14 +4,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import structlog
-from aiokafka import TopicPartition
 
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import JobState, Run, RunsRecord, RunState, read_runs_record
 from tidegate.contracts.topics import RUNS
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.definitions_log import definitions_log
-from tidegate.runtime.reading import committed_records
+from tidegate.runtime.reading import LogReader, log_reader
 
 log = structlog.get_logger()
 
@@ -39,13 +38,14 @@ async def job_runs(bootstrap: str, job: str) -> JobRuns:
         partitions = definitions.installed().partitions
     runs: dict[str, Run] = {}
     paused = None
-    async for name, state in _states(bootstrap, partition_of(job, partitions)):
-        if isinstance(state, JobState) and state.job == job:
-            paused = state if state.is_paused else None
-        elif isinstance(state, Run) and state.job == job:
-            runs[name] = state
-        elif state is None:
-            runs.pop(name, None)
+    async with log_reader(bootstrap) as reader:
+        async for name, state in _states(reader, partition_of(job, partitions)):
+            if isinstance(state, JobState) and state.job == job:
+                paused = state if state.is_paused else None
+            elif isinstance(state, Run) and state.job == job:
+                runs[name] = state
+            elif state is None:
+                runs.pop(name, None)
     in_order = sorted(runs.values(), key=lambda run: (run.asked_at, run.partition_key or "", run.run_id))
     return JobRuns(paused, tuple(in_order))
 
@@ -55,10 +55,11 @@ async def find_run(bootstrap: str, run_id: str) -> tuple[Run, int]:
     async with definitions_log(bootstrap) as definitions:
         partitions = definitions.installed().partitions
     found: tuple[Run, int] | None = None
-    for partition in range(partitions):
-        async for name, state in _states(bootstrap, partition):
-            if name == run_id:
-                found = (state, partition) if isinstance(state, Run) else None
+    async with log_reader(bootstrap) as reader:
+        for partition in range(partitions):
+            async for name, state in _states(reader, partition):
+                if name == run_id:
+                    found = (state, partition) if isinstance(state, Run) else None
     if found is None:
         raise NoSuchRunError(
             f"no run {run_id!r} is remembered: `tidegate runs JOB` lists those that are, with their ids"
@@ -66,8 +67,8 @@ async def find_run(bootstrap: str, run_id: str) -> tuple[Run, int]:
     return found
 
 
-async def _states(bootstrap: str, partition: int) -> AsyncIterator[tuple[str, RunsRecord | None]]:
-    async for record in committed_records(bootstrap, TopicPartition(RUNS, partition)):
+async def _states(reader: LogReader, partition: int) -> AsyncIterator[tuple[str, RunsRecord | None]]:
+    async for record in reader.since(RUNS, 0, [partition]):
         name = record.key.decode()
         try:
             yield name, None if record.value is None else read_runs_record(name, record.value)

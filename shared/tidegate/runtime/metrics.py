@@ -9,7 +9,11 @@ REPEATS_DROPPED = Counter(
 )
 RECORDS_SENT = Counter("tidegate_records_sent_total", "Kafka records sent and acknowledged", ["topic"])
 EVENTS_ACCEPTED = Counter("tidegate_events_accepted_total", "Asset events that ingest accepted")
-AUDIT_ENTRIES = Counter("tidegate_audit_entries_total", "Audit entries written", ["kind"])
+AUDIT_ENTRIES = Counter(
+    "tidegate_audit_entries_total",
+    "Audit entries acknowledged; an entry that is written again after a crash is counted again",
+    ["kind", "service"],
+)
 BATCH_SECONDS = Histogram(
     "tidegate_batch_seconds",
     "Time from a poll's return to its offsets committed",

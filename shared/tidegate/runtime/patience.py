@@ -30,6 +30,8 @@ def reconnecting_slowly(owner: K) -> K:
     """The same consumer, producer or admin client, which now waits ever longer before it tries a broker again."""
     # aiokafka has no setting or hook for this either.
     client = owner.client if isinstance(owner, AIOKafkaProducer) else owner._client
+    if isinstance(owner, AIOKafkaProducer):
+        _keep_topics(client)
     connect = client._get_conn
     waits: dict[Any, float] = {}
 
@@ -45,6 +47,23 @@ def reconnecting_slowly(owner: K) -> K:
 
     client._get_conn = connect_slowly
     return owner
+
+
+def _keep_topics(client: Any) -> None:
+    """Has a producer go on asking for every topic that it writes to.
+
+    The embedded broker answers the first question, for no topic at all, with every topic there is. aiokafka then
+    does not note those that it writes to, and the next question, for a topic that is new, has it forget the others: a
+    transaction on both stood for 40 s, until its records expired.
+    """
+    wait_on_metadata = client._wait_on_metadata
+
+    async def note_and_wait(topic: str) -> Any:
+        if topic not in client._topics:
+            client.add_topic(topic)
+        return await wait_on_metadata(topic)
+
+    client._wait_on_metadata = note_and_wait
 
 
 def patient(consumer: C) -> C:

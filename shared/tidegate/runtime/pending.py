@@ -1,26 +1,28 @@
-"""`tidegate pending`: the rounds of a job that are still filling, read where the rollup keeps them.
+"""The rounds of a job that are still filling, read where the rollup keeps them.
 
 What the keys hold stands on top of the rollup's script.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from redis.asyncio import Redis
 
 from tidegate.contracts.contributions import JobRef
 from tidegate.contracts.placement import shard_of
-from tidegate.contracts.redis_keys import open_key, round_key, round_name
+from tidegate.contracts.redis_keys import due_key, marks_key, open_key, round_key, round_name
 from tidegate.core.instants import from_ms
 from tidegate.definitions.progress import WindowCount, window_count
 from tidegate.definitions.routes import JobRoutes
 from tidegate.runtime.definitions_view import DefinitionsView
 
 _MEMBER: Final = re.compile(r"m:(\d+):(\d+)")
+_EVENT: Final = re.compile(r"[mx]:(\d+):(\d+)(?::|$)")
+_THEN: Final = ("fire", "fail", "drop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,76 @@ class PendingRounds:
     """The first ones by key."""
     total: int
     """How many there are."""
+
+
+class WaitingEvent(NamedTuple):
+    """An event in an open round."""
+
+    asset: int
+    """Index of the asset in the job's condition."""
+    member: int
+    key: str | None
+    id: str
+    source: str
+    at: int
+    """When the broker received it, milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundState:
+    """All that Redis says of one (job, downstream key)."""
+
+    open: PendingRound | None = None
+    """The round that is filling."""
+    revision: int | None = None
+    """The definition that the open round was begun by, as its offset."""
+    events: tuple[WaitingEvent, ...] = ()
+    deadline: tuple[str, datetime] | None = None
+    """What happens to the open round, and when."""
+    fired: tuple[int, datetime] | None = None
+    """Generation and time of the last firing, while it is remembered (R5); generation 0 where a deadline dropped it."""
+
+
+async def round_state(
+    redis: Redis, namespace: str, shards: int, view: DefinitionsView, job: str, key: str
+) -> RoundState:
+    """What is there of the round of a downstream key; empty for the one round of a job without partitions."""
+    defined = view.job(job)
+    shard = shard_of(job, key, shards)
+    name = round_name(job, defined.incarnation if defined else "", key)
+    async with redis.pipeline(transaction=False) as pipeline:
+        pipeline.hgetall(round_key(namespace, shard, name))
+        for then in _THEN:
+            pipeline.zscore(due_key(namespace, shard), f"{then}/{name}")
+        pipeline.hget(marks_key(namespace, shard), name)
+        fields, *due, mark = await pipeline.execute()
+    fired = None
+    if mark is not None:
+        generation, at, *_ = mark.split(" ", 2)
+        fired = (int(generation), from_ms(int(at)))
+    if not fields:
+        return RoundState(fired=fired)
+    ref = JobRef(*json.loads(fields["job"]))
+    opened = fields["opened"]
+    described = await _describe(
+        redis, round_key(namespace, shard, name), view, key, list(fields), ref, opened
+    )
+    deadlines = [(at, then) for at, then in zip(due, _THEN, strict=True) if at is not None]
+    first = min(deadlines, default=None)
+    return RoundState(
+        described,
+        ref.revision,
+        tuple(sorted(_waiting_events(fields), key=lambda one: (one.asset, one.member, one.key or ""))),
+        None if first is None else (first[1], from_ms(int(first[0]))),
+        fired,
+    )
+
+
+def _waiting_events(fields: Mapping[str, str]) -> Iterator[WaitingEvent]:
+    for field, value in fields.items():
+        if found := _EVENT.match(field):
+            _, key, event_id, source, at, *_ = json.loads(f"[{value}]")
+            yield WaitingEvent(int(found[1]), int(found[2]), key, event_id, source, at)
 
 
 async def count_open(redis: Redis, namespace: str, shards: int, jobs: Mapping[str, str]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Sending records that must all be acknowledged before anything else moves (rule I1, E1)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaProducer
@@ -39,16 +39,26 @@ async def send_all(producer: AIOKafkaProducer, records: Sequence[Outgoing]) -> l
     Raises the first error; the caller then ends its session, so that a partition never has a hole.
     """
     acknowledged = await send_acknowledged(producer, records)
-    for each in records:
-        metrics.RECORDS_SENT.labels(each.topic).inc()
+    count_sent(records)
     return acknowledged
 
 
-def audit_records(entries: Sequence[AuditEntry], partitions: int) -> list[Outgoing]:
+def count_sent(records: Iterable[Outgoing]) -> None:
+    """Count records that are acknowledged, audit entries also by what they are about."""
+    for each in records:
+        metrics.RECORDS_SENT.labels(each.topic).inc()
+        if each.audited is not None:
+            metrics.AUDIT_ENTRIES.labels(*each.audited).inc()
+
+
+def audit_records(entries: Iterable[AuditEntry], partitions: int) -> list[Outgoing]:
     """Audit entries as records of `audit-log`, keyed by job or asset."""
-    records = []
-    for entry in entries:
-        metrics.AUDIT_ENTRIES.labels(entry.kind.value).inc()
-        key = entry.job or entry.asset or entry.service
-        records.append(Outgoing(AUDIT, partition_of(key, partitions), key.encode(), entry.to_bytes()))
-    return records
+    return [audit_record(entry, partitions) for entry in entries]
+
+
+def audit_record(entry: AuditEntry, partitions: int | None = None) -> Outgoing:
+    """An audit entry as a record; its key chooses the partition where the number of partitions is not known."""
+    key = entry.job or entry.asset or entry.service
+    partition = None if partitions is None else partition_of(key, partitions)
+    audited = (entry.kind.value, entry.service)
+    return Outgoing(AUDIT, partition, key.encode(), entry.to_bytes(), audited=audited)

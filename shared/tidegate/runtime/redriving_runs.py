@@ -2,7 +2,6 @@
 
 from secrets import token_hex
 
-from aiokafka import TopicPartition
 from pydantic import ValidationError
 
 from tidegate.contracts.runs import (
@@ -17,7 +16,7 @@ from tidegate.contracts.topics import RUN_REQUESTS
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.dispatching import WAIT_S, Sent, send_to_dispatcher
 from tidegate.runtime.job_runs import find_run
-from tidegate.runtime.reading import committed_records
+from tidegate.runtime.reading import log_reader
 
 
 class CannotRedriveError(TidegateError, ValueError):
@@ -50,19 +49,20 @@ async def redrive_run(
 
 async def _request(bootstrap: str, run_id: str, partition: int) -> tuple[str, RunRequest] | None:
     """Where a run was asked for at first, and how."""
-    async for record in committed_records(bootstrap, TopicPartition(RUN_REQUESTS, partition)):
-        try:
-            read = read_run_requests_record(record.value or b"")
-        except ValidationError:  # the dispatcher has audited it
-            continue
-        requests = (
-            read.requests
-            if isinstance(read, RunRequestBatch)
-            else (read.request,)
-            if isinstance(read, ManualRun)
-            else ()
-        )
-        for request in requests:
-            if request.run_id == run_id:
-                return f"{RUN_REQUESTS}/{partition}@{record.offset}", request
+    async with log_reader(bootstrap) as reader:
+        async for record in reader.since(RUN_REQUESTS, 0, [partition]):
+            try:
+                read = read_run_requests_record(record.value or b"")
+            except ValidationError:  # the dispatcher has audited it
+                continue
+            requests = (
+                read.requests
+                if isinstance(read, RunRequestBatch)
+                else (read.request,)
+                if isinstance(read, ManualRun)
+                else ()
+            )
+            for request in requests:
+                if request.run_id == run_id:
+                    return f"{RUN_REQUESTS}/{partition}@{record.offset}", request
     return None

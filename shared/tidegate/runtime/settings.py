@@ -46,6 +46,10 @@ class Settings(BaseSettings):
     dedupe_horizon_s: Annotated[int, Field(ge=60)] = Field(
         HORIZON_MS // 1000, description="how long event ids and fired rounds are remembered (rule D5)"
     )
+    clock_skew_limit_s: Annotated[float, Field(ge=0)] = Field(
+        300,
+        description="an event's own time may differ by so much from when the broker received it, unaudited (B097)",
+    )
     session_timeout_ms: Annotated[int, Field(ge=1_000)] = Field(
         10_000, description="after this silence the broker gives a process's partitions to another"
     )
