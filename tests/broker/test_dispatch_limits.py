@@ -99,11 +99,16 @@ async def test_b004_one_order_whoever_dispatches(install: Install) -> None:
     installed = install(partitions=2, more=tuple(run_commands_topic(job, 1) for job in names))
     await define(installed.kafka, *(Job(job, max_active_runs=1) for job in names))
     found: dict[str, list[tuple[str, str]]] = {}
-    for job, topic in names.items():
-        partition = partition_of(job, 2)
-        with ExitStack() as stack:
-            for number in range(3 if job == "three" else 1):
-                stack.enter_context(installed.service("dispatcher", f"{job}-{number}")).wait_ready()
+    replicas = [installed.service("dispatcher", f"replica-{number}") for number in range(3)]
+    with ExitStack() as stack:
+        for job, topic in names.items():
+            partition = partition_of(job, 2)
+            running = replicas[: 1 if job == "one" else 3]
+            for each in running:
+                if not each.is_running:
+                    stack.enter_context(each)
+            for each in running:
+                each.wait_ready()
             asked = [
                 request(n + 10 * len(found), f"{job}-{key}", job=job, partition_key=key)
                 for n, key in enumerate(("k3", "k5", "k1", "k4", "k2"))

@@ -160,7 +160,7 @@ def _read_audit(records: Iterable[Raw], verdict: Verdict) -> _Entries:
         seen.add(entry["id"])
         kind = entry["kind"]
         verdict.audited[kind] += 1
-        if kind == "consumer-registered":  # about a job, and no event
+        if kind in ("consumer-registered", "dispatch-cap-reached"):  # about no event
             continue
         if entry["service"] == "ingest" or kind == "unreadable-record":
             entries.by_position[kind, entry["position"]].add(entry["id"])

@@ -218,7 +218,7 @@ def _(_: Callable[[], Loop]) -> Iterator[None]:
         yield
 
 
-@breaks("R3", seed=1364, targets=("rollup",), faults=("kill", "lose", "roll_back", "save"))
+@breaks("R3", seed=1513, targets=("rollup",), faults=("kill", "lose", "roll_back", "save"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The group's offset moves before what fired is sent."""
     send, commit = PartitionOwner._send, PartitionOwner.commit
