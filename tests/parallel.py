@@ -16,7 +16,7 @@ _WAITING: Final = ("chaos", "e2e", "broker", "deploy")
 _BACKEND: Final = re.compile(r"\[(?:.*-)?(embedded|real)\b")
 
 
-class TwoEnded(LoadScopeScheduling):  # type: ignore[misc] - it says nothing of its types
+class TwoEnded(LoadScopeScheduling):  # type: ignore[misc]  # it says nothing of types
     """Hands out files: the first worker gets waiting ones as long as there are some, the others computing ones."""
 
     def _split_scope(self, nodeid: str) -> str:
