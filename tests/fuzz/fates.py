@@ -14,6 +14,7 @@ Place = tuple[int, int]
 
 HEAD = 1024
 MOST = 256 * 1024
+_DATA = {"asset", "asset_uri", "aliases", "partition_key", "partition_date", "extra"}
 _FIELDS = ("offset", "definitions", "at", "source", "id", "asset", "partition_key", "partition_date", "extra")
 
 
@@ -157,6 +158,8 @@ def _of_accepted(one: Sent, event: Mapping[str, Any]) -> Iterable[str]:
     }
     if said != kept:
         yield f"accepted as {kept}, but the record says {said}"
+    if unknown := data.keys() - _DATA:
+        yield f"accepted, though nothing knows {sorted(unknown)[:3]}"
     if not names:
         yield "accepted without an asset"
     elif isinstance(data.get("asset"), str) and "@" not in data["asset"] and event["asset"] != data["asset"]:
