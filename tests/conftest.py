@@ -2,10 +2,12 @@
 
 import os
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from tests.fixtures import stop_backends
 from tests.servers.backends import BACKENDS, unavailable
 
 # How long an example takes says nothing on a busy machine.
@@ -23,7 +25,23 @@ def _is_ci() -> bool:
     return os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many `-n auto` means; scripts/test asks for it."""
+    from tests.parallel import WORKERS
+
+    return WORKERS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.parallel import TwoEnded
+
+    return TwoEnded(config, log)
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    stop_backends()
     if exitstatus == pytest.ExitCode.OK and _is_ci() and _missing():
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -87,8 +87,8 @@ class Report:
         return not self.failures and not self.problem
 
 
-def run_file(path: Path) -> Report:
-    """Ask the library every vector of a file."""
+def run_file(path: Path, *, to_first_failure: bool = False) -> Report:
+    """Ask the library every vector of a file, or those up to the first that fails."""
     data = json.loads(path.read_bytes())
     report = Report(data["topic"])
     try:
@@ -99,6 +99,8 @@ def run_file(path: Path) -> Report:
         return report
     for vector in data["vectors"]:
         _hold(vector, answers, rules, report)
+        if report.failures and to_first_failure:
+            break
     return report
 
 

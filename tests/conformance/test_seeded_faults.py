@@ -38,4 +38,5 @@ def _run(fault: Fault, paths: list[Path]) -> None:
     """Ends with NOTICED where the runner fails, 0 where it is content; the fault lives in this process alone."""
     forget()
     fault.seed()
-    raise SystemExit(NOTICED if any(not run_file(path).is_clean for path in paths) else 0)
+    noticed = any(not run_file(path, to_first_failure=True).is_clean for path in paths)
+    raise SystemExit(NOTICED if noticed else 0)

@@ -2,17 +2,21 @@
 
 import ctypes
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 HOST = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+_PORTS = range(10_000, 32_000)
+"""Outgoing connections, of which another test process makes many, have theirs above these."""
 
 
 class ServerError(RuntimeError):
@@ -115,12 +119,17 @@ class Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different loopback ports that nobody listens on now."""
-    probes = [socket.socket() for _ in range(count)]
+    """Different loopback ports that nobody listens on now, nor will before a server of ours does."""
+    probes: list[socket.socket] = []
+    found: list[int] = []
     try:
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+        while len(found) < count:
+            probes.append(socket.socket())
+            port = secrets.choice(_PORTS)
+            with suppress(OSError):  # somebody has it
+                probes[-1].bind((HOST, port))
+                found.append(port)
+        return found
     finally:
         for probe in probes:
             probe.close()

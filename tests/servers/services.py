@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +15,8 @@ from typing import Any, Protocol, Self
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-_HOST = "127.0.0.1"
+from tests.servers.process import HOST, free_ports
+
 _POLL_S = 0.05
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -51,12 +51,12 @@ class ServiceProcess:
         self.name = name
         self.module = f"tidegate_{name}"
         self.log_file = log_folder / f"{label or name}.log"
-        self.health_port = free_port()
+        (self.health_port,) = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
         self._env = {
             "TIDEGATE_KAFKA": servers.kafka,
             "TIDEGATE_REDIS": servers.redis,
-            "TIDEGATE_HEALTH_HOST": _HOST,
+            "TIDEGATE_HEALTHHOST": HOST,
             "TIDEGATE_HEALTH_PORT": str(self.health_port),
             "PYTHONUNBUFFERED": "1",
             **(env or {}),
@@ -118,7 +118,7 @@ class ServiceProcess:
     def metrics(self) -> dict[str, float]:
         """Every sample of /metrics, `name{labels}` to value; {} while nothing answers."""
         try:
-            with urlopen(f"http://{_HOST}:{self.health_port}/metrics", timeout=5) as answer:
+            with urlopen(f"http://{HOST}:{self.health_port}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
         except OSError:
             return {}
@@ -169,7 +169,7 @@ class ServiceProcess:
 
     def _get(self, path: str) -> dict[str, Any]:
         try:
-            with urlopen(f"http://{_HOST}:{self.health_port}{path}", timeout=5) as answer:
+            with urlopen(f"http://{HOST}:{self.health_port}{path}", timeout=5) as answer:
                 body = answer.read()
         except HTTPError as error:
             body = error.read()
@@ -207,13 +207,6 @@ def services(
                 service.kill(signal.SIGTERM)
         for service in started.values():
             service.stop()
-
-
-def free_port() -> int:
-    """A loopback port that was free just now."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _die_with_parent() -> Callable[[], None] | None:

@@ -1,20 +1,22 @@
 """Whatever stands in a field of a definition: it is refused as what it is, or kept and written back."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidegate.core.access import AssetAccessControl
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
-from tidegate.core.mappers import StartOfDayMapper
+from tidegate.core.mappers import FanOutMapper, FixedKeyMapper, IdentityMapper, RollupMapper, StartOfDayMapper
 from tidegate.core.plain import from_plain, is_own, plain, type_registry
 from tidegate.core.timetables import CronPartitionTimetable, EventsTimetable, PartitionedAssetTimetable
-from tidegate.core.windows import RollingWindow
-from tidegate.definitions import Asset, Job
+from tidegate.core.windows import RollingWindow, Window
+from tidegate.definitions import Asset, Job, load_definitions
 
 ASSET = {"type": "Asset", "name": "a"}
 HOUR, DAY = {"type": "StartOfHourMapper"}, {"type": "StartOfDayMapper"}
@@ -186,3 +188,86 @@ def test_what_is_nested_too_deeply_is_refused(kind: str) -> None:
         }[kind]
     with pytest.raises(DefinitionError, match="nested too deeply"):
         from_plain(data)
+
+
+class EndlessDay(Window):
+    """Ever later times, and it never stops."""
+
+    expected_decoded_type = datetime
+
+    def to_upstream(self, decoded_downstream: datetime) -> Iterable[datetime]:
+        return (decoded_downstream + timedelta(microseconds=n) for n in count())
+
+
+class EndlessText(Window):
+    def to_upstream(self, decoded_downstream: str) -> Iterable[str]:
+        return (f"{decoded_downstream}-{n}" for n in count())
+
+
+class EndlessAnchors(Window):
+    def to_upstream(self, decoded_downstream: str) -> Iterable[str]:
+        return [decoded_downstream]
+
+    def anchors(self, member: str) -> Iterable[str]:
+        return map(str, count())
+
+
+ENDLESS = r"Endless\w+\.(to_upstream|anchors)\(.*\) gives more than 100,000 values, or never ends"
+
+
+def test_a_window_without_an_end_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(DefinitionError, match=ENDLESS):
+        RollupMapper(StartOfDayMapper(), EndlessDay())
+
+
+@pytest.mark.parametrize("window", [EndlessText(), EndlessAnchors()])
+def test_a_window_without_an_end_costs_an_event_and_never_the_service(window: Window) -> None:
+    with pytest.raises(DefinitionError, match=ENDLESS):
+        RollupMapper(FixedKeyMapper("all"), window).placements("k")
+
+
+@pytest.mark.parametrize(
+    ("mapper", "window"), [(StartOfDayMapper(), EndlessDay()), (IdentityMapper(), EndlessText())]
+)
+def test_a_fan_out_over_a_window_without_an_end_ends(mapper: Any, window: Window) -> None:
+    with pytest.raises(DefinitionError, match=ENDLESS):
+        FanOutMapper(mapper, window, downstream_mapper=IdentityMapper()).downstream_keys("2026-03-10")
+
+
+def test_a_file_whose_aliases_stand_for_billions_is_refused_with_the_line(tmp_path: Path) -> None:
+    lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    path = tmp_path / "laughs.yaml"
+    path.write_text("\n".join(["a0: &a0 [ha, ha]", *lines]))
+    # a0 stands for 3 values, and each line after it for nine times the one before and itself: a6 for 1,660,753.
+    with pytest.raises(
+        DefinitionError, match=r"line 7: not YAML: with its aliases .* more than 1,000,000 values"
+    ):
+        load_definitions(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("!!timestamp 2026-13-45", "the tag 'tag:yaml.org,2002:timestamp' is not known"),
+        ("!!python/name:os.system", "the tag 'tag:yaml.org,2002:python/name:os.system' is not known"),
+        ("!!bool maybe", "'maybe' is no bool"),
+        ("!!int x", "'x' is no int"),
+        ("9" * 5_000, "a number of 5,000 digits"),
+    ],
+)
+def test_a_value_that_json_does_not_know_is_refused_with_its_line(
+    tmp_path: Path, value: str, problem: str
+) -> None:
+    path = tmp_path / "definitions.yaml"
+    path.write_text(f"type: Asset\nname: {value}\n")
+    with pytest.raises(DefinitionError, match=f"definitions.yaml, line 2: not YAML: {problem}"):
+        load_definitions(path)
+
+
+def test_a_message_quotes_the_ends_of_what_is_long(tmp_path: Path) -> None:
+    path = tmp_path / "definitions.json"
+    schedule = {"type": "CronTriggerTimetable", "cron": "x" * 100_000}
+    path.write_text(json.dumps({"type": "Job", "id": "j", "schedule": schedule}))
+    with pytest.raises(DefinitionError, match=r"definitions\.json: cron 'xxx+ \.\.\. xxx+'") as refused:
+        load_definitions(path)
+    assert len(str(refused.value)) < 1_200

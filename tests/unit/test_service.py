@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 from tests.packages import install_package
-from tests.servers.services import free_port
+from tests.servers.process import free_ports
 from tidegate.runtime.state import ServiceState
 
 
@@ -54,7 +54,7 @@ def run_service(
     """A process with a session written out here; what it prints comes back on standard output."""
     program = folder / "service.py"
     session = textwrap.indent(textwrap.dedent(body), "    ")
-    program.write_text(PROGRAM.format(session=session, port=free_port(), deadline_s=deadline_s))
+    program.write_text(PROGRAM.format(session=session, port=free_ports(1)[0], deadline_s=deadline_s))
     return subprocess.Popen(
         [sys.executable, str(program)],
         stdout=subprocess.PIPE,

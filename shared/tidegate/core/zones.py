@@ -20,7 +20,7 @@ def zone_named(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         raise DefinitionError(
-            f"timezone {name!r} is not known: use an IANA name such as 'UTC' or 'Europe/Berlin'"
+            f"timezone {name!r:.200} is not known: use an IANA name such as 'UTC' or 'Europe/Berlin'"
         ) from error
 
 
@@ -53,7 +53,7 @@ def zone_name(zone: str | tzinfo) -> str:
         return str(name)
     if zone is UTC:
         return "UTC"
-    raise DefinitionTypeError(f"timezone must be an IANA name or a zone that has one, not {zone!r}")
+    raise DefinitionTypeError(f"timezone must be an IANA name or a zone that has one, not {zone!r:.200}")
 
 
 def local(at: datetime, zone: ZoneInfo) -> datetime:

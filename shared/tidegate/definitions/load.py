@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 FILE_MODULE: Final = "<definitions>"
 """The module of classes that a definitions file defines itself, which nobody else can import."""
 
+_MAX_VALUES: Final = 1_000_000
+"""Objects, lists, names, numbers and texts of a YAML file, far more than anybody's definitions have."""
+
+_QUOTED: Final = 500
+_MAX_DIGITS: Final = 4_300
+"""Of a whole number; Python reads no longer ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
@@ -104,7 +111,7 @@ def _from_json(path: Path) -> list[tuple[str, Any]]:
     try:
         data = json.loads(path.read_bytes(), object_pairs_hook=_once_each)
     except ValueError as error:
-        raise DefinitionError(f"definitions file {str(path)!r} is not JSON: {error}") from error
+        raise DefinitionError(f"definitions file {str(path)!r} is not JSON: {_short(error)}") from error
     if not isinstance(data, list):
         return [(str(path), data)]
     return [(f"{path}, definition {number}", each) for number, each in enumerate(data, 1)]
@@ -132,27 +139,35 @@ def _from_yaml(path: Path) -> list[tuple[str, Any]]:
         node = loader.get_single_node()
         if node is None:
             return []
-        _check_once_each(node, set())
+        _check_nodes(node, {})
         each = node.value if isinstance(node, SequenceNode) else [node]
         data = loader.construct_document(node)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
-        raise DefinitionError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
+        raise DefinitionError(
+            f"{where}: not YAML: {_short(getattr(error, 'problem', None) or error)}"
+        ) from error
     places = [f"{path}, line {one.start_mark.line + 1}" for one in each]
     return list(zip(places, data if isinstance(node, SequenceNode) else [data], strict=True))
 
 
-def _check_once_each(node: "Node", seen: set["Node"]) -> None:
-    """Raises MarkedYAMLError where a mapping gives a name twice, as `_once_each` does for JSON."""
+def _check_nodes(node: "Node", sizes: dict["Node", int]) -> int:
+    """How many values a node stands for, each alias as often as it is used.
+
+    Raises MarkedYAMLError where these are more than a file may hold, since a few lines of aliases of aliases stand for
+    billions, where a tag asks for what JSON does not know, and where a mapping gives a name twice, as `_once_each` does
+    for JSON.
+    """
     from yaml import MappingNode, MarkedYAMLError, SequenceNode
 
-    if node in seen:  # reached before, through another alias
-        return
-    seen.add(node)
+    if node in sizes:  # reached before, through another alias, or it holds itself
+        return sizes[node]
+    sizes[node] = size = 1
+    if problem := _tag_problem(node):
+        raise MarkedYAMLError(None, None, problem, node.start_mark)
     if isinstance(node, SequenceNode):
-        for one in node.value:
-            _check_once_each(one, seen)
+        size += sum(_check_nodes(one, sizes) for one in node.value)
     elif isinstance(node, MappingNode):
         names: set[str] = set()
         for key, value in node.value:
@@ -160,7 +175,12 @@ def _check_once_each(node: "Node", seen: set["Node"]) -> None:
                 if key.value in names:
                     raise MarkedYAMLError(None, None, f"field {key.value!r} is given twice", key.start_mark)
                 names.add(key.value)
-            _check_once_each(value, seen)
+            size += _check_nodes(key, sizes) + _check_nodes(value, sizes)
+    if size > _MAX_VALUES:
+        problem = f"with its aliases this stands for more than {_MAX_VALUES:,} values: write what is needed"
+        raise MarkedYAMLError(None, None, problem, node.start_mark)
+    sizes[node] = size
+    return size
 
 
 _SCALARS: Final = (
@@ -173,6 +193,24 @@ _SCALARS: Final = (
 """Unquoted text that is no text, by its tag: what JSON knows, and no more."""
 
 
+_TAGS: Final = "tag:yaml.org,2002:"
+_FORMS: Final = {tag: re.compile(rf"{pattern}\Z") for tag, pattern, _ in _SCALARS}
+
+
+def _tag_problem(node: "Node") -> str | None:
+    """Why a node cannot be what its tag says, whether that is written in the file or follows from its form."""
+    tag = node.tag.removeprefix(_TAGS)
+    if tag in ("seq", "map"):
+        return None
+    if tag != "str" and tag not in _FORMS:
+        return f"the tag {node.tag!r:.100} is not known: leave it out, or write what JSON knows"
+    if tag != "str" and not _FORMS[tag].match(node.value):
+        return f"{node.value!r:.100} is no {tag}"
+    if tag == "int" and len(node.value) > _MAX_DIGITS:
+        return f"a number of {len(node.value):,} digits: at most {_MAX_DIGITS:,} are allowed"
+    return None
+
+
 @lru_cache(maxsize=1)
 def _yaml_loader() -> "type[SafeLoader]":
     from yaml import SafeLoader
@@ -180,8 +218,8 @@ def _yaml_loader() -> "type[SafeLoader]":
     class Loader(SafeLoader):
         yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own way
 
-    for tag, pattern, first in _SCALARS:
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"{pattern}\Z"), first)
+    for tag, _, first in _SCALARS:
+        Loader.add_implicit_resolver(_TAGS + tag, _FORMS[tag], first)
     return Loader
 
 
@@ -196,11 +234,17 @@ def _read(data: Iterable[tuple[str, Any]], refuse_singly: bool) -> tuple[list[An
             found.append(_definition(each))
         except (DefinitionError, DefinitionTypeError) as error:
             if not refuse_singly:
-                raise type(error)(f"{where}: {error}") from error
+                raise type(error)(f"{where}: {_short(error)}") from error
             fields = each if isinstance(each, dict) else {}
             name = str(fields.get("id") or fields.get("name") or "?")
-            refused.append(Refused(name, f"{where}: {error}"))
+            refused.append(Refused(_short(name), f"{where}: {_short(error)}"))
     return found, refused
+
+
+def _short(error: object) -> str:
+    """What an error says, without the middle of something long that it quotes."""
+    text = str(error)
+    return text if len(text) <= 2 * _QUOTED else f"{text[:_QUOTED]} ... {text[-_QUOTED:]}"
 
 
 def _definition(data: Any) -> Job | Asset:

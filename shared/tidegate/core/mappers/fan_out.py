@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tidegate.core.errors import DefinitionError
-from tidegate.core.mappers.base import PartitionMapper, expect_part
+from tidegate.core.mappers.base import PartitionMapper, distinct, expect_part
 from tidegate.core.mappers.decoding import expect_decodable
 from tidegate.core.mappers.temporal import (
     MAPPER_OF_PERIOD,
@@ -17,6 +17,7 @@ from tidegate.core.mappers.temporal import (
 )
 from tidegate.core.plain import expect
 from tidegate.core.windows import CalendarWindow, RollingWindow, Window
+from tidegate.core.windows.base import members_of
 from tidegate.core.windows.day import DayWindow
 from tidegate.core.windows.month import MonthWindow
 from tidegate.core.windows.quarter import QuarterWindow
@@ -86,16 +87,16 @@ class FanOutMapper(PartitionMapper):
             except OverflowError as error:
                 raise mapper.out_of_range(key) from error
         anchors = mapper.to_downstream(key)
-        decoded = map(mapper.decode_downstream, (anchors,) if isinstance(anchors, str) else anchors)
-        members = (member for anchor in decoded for member in self.window.to_upstream(anchor))
-        return tuple(dict.fromkeys(map(self._name, members)))
+        decoded = map(mapper.decode_downstream, (anchors,) if isinstance(anchors, str) else distinct(anchors))
+        members = (member for anchor in decoded for member in members_of(self.window, anchor))
+        return distinct(map(self._name, members))
 
     def _members(self, mapper: TemporalMapper, anchor: datetime) -> Iterable[datetime]:
         """The instants of the members."""
         zone = mapper.zone
         if isinstance(self.window, CalendarWindow) and self.window.period is mapper.period:
             return self.window.members(anchor, zone)
-        walls = self.window.to_upstream(local(anchor, zone).replace(tzinfo=None, fold=0))
+        walls = members_of(self.window, local(anchor, zone).replace(tzinfo=None, fold=0))
         found = ((wall, instant(wall, zone)) for wall in walls)
         # A wall clock that a change skipped names no time: its instant reads otherwise.
         return (

@@ -13,7 +13,7 @@ from tidegate.core.errors import NotAMemberError
 from tidegate.core.mappers.base import PartitionMapper
 from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD, TemporalMapper
 from tidegate.core.periods import DAY, PERIODS
-from tidegate.core.windows.base import CalendarWindow, Window
+from tidegate.core.windows.base import CalendarWindow, Window, anchors_of, members_of
 from tidegate.core.windows.rolling import RollingWindow
 from tidegate.core.zones import instant, local
 
@@ -163,7 +163,7 @@ class _KeyedMembership(Membership):
         return self._mapper
 
     def members(self, downstream_key: str) -> tuple[str, ...]:
-        decoded = self._window.to_upstream(self._mapper.decode_downstream(downstream_key))
+        decoded = members_of(self._window, self._mapper.decode_downstream(downstream_key))
         return tuple(dict.fromkeys(map(self._mapper.encode_upstream, decoded)))
 
     def places(self, key: str) -> tuple[Place, ...]:
@@ -189,7 +189,7 @@ class TextMembership(_KeyedMembership):
 
     def downstream_keys(self, key: str) -> tuple[str, ...]:
         if self._window.gives_anchors and self._window.expected_decoded_type is str:
-            return tuple(dict.fromkeys(self._window.anchors(key)))
+            return tuple(dict.fromkeys(anchors_of(self._window, key)))
         keys = self._mapper.to_downstream(key)
         return (keys,) if isinstance(keys, str) else tuple(dict.fromkeys(keys))
 
@@ -210,11 +210,11 @@ class CustomMembership(_KeyedMembership):
             return (self._temporal.to_downstream(key),)
         zone = self._temporal.zone
         wall = local(self._member(key), zone).replace(tzinfo=None, fold=0)
-        anchors: Iterable[datetime] = self._window.anchors(wall)
+        anchors: Iterable[datetime] = anchors_of(self._window, wall)
         return tuple(dict.fromkeys(self._temporal.encode(instant(anchor, zone)) for anchor in anchors))
 
     def _find(self, key: str, downstream_key: str) -> tuple[int | None, int]:
-        decoded = self._window.to_upstream(self._temporal.decode_downstream(downstream_key))
+        decoded = members_of(self._window, self._temporal.decode_downstream(downstream_key))
         members = list(dict.fromkeys(instant(member, self._temporal.zone) for member in decoded))
         member = self._member(key)
         return (members.index(member) if member in members else None), len(members)

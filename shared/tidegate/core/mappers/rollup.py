@@ -14,7 +14,7 @@ from tidegate.core.plain import expect
 from tidegate.core.policies.base import WaitPolicy
 from tidegate.core.policies.minimum_count import MinimumCount
 from tidegate.core.policies.wait_for_all import WaitForAll
-from tidegate.core.windows.base import CalendarWindow, Window
+from tidegate.core.windows.base import CalendarWindow, Window, members_of
 from tidegate.core.windows.rolling import RollingWindow
 from tidegate.core.windows.segment import SegmentWindow
 
@@ -185,7 +185,7 @@ class RollupMapper(PartitionMapper):
         anchor = mapper.to_partition_date("2027-12-01T00:00:00Z")
         for _ in range(8):
             downstream = mapper.encode(anchor)
-            for member in self.window.to_upstream(mapper.decode_downstream(downstream)):
+            for member in members_of(self.window, mapper.decode_downstream(downstream)):
                 key = mapper.encode_upstream(member)
                 if (other := mapper.to_downstream(key)) != downstream:
                     raise DefinitionError(

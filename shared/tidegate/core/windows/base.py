@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any, ClassVar, Final
 from zoneinfo import ZoneInfo
 
@@ -15,6 +16,8 @@ from tidegate.core.state import compare_by_state
 from tidegate.core.zones import zone_named
 
 UTC_ZONE: Final = zone_named("UTC")
+MAX_MEMBERS: Final = 100_000
+"""Of one anchor; no command could name more."""
 
 
 class WindowDirection(StrEnum):
@@ -125,6 +128,26 @@ class PeriodWindow(CalendarWindow, is_base=True):
     def _at(self, anchor: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
         """The member that starts with the anchor, if one does."""
         return (anchor,) if self.member_period.floor(anchor, zone) == anchor else ()
+
+
+def members_of(window: Window, anchor: Any) -> tuple[Any, ...]:
+    """What `to_upstream` gives; raises DefinitionError where a window of a user's own gives more than MAX_MEMBERS."""
+    return _ended(window, window.to_upstream(anchor), "to_upstream", anchor)
+
+
+def anchors_of(window: Window, member: Any) -> tuple[Any, ...]:
+    """What `anchors` gives; raises DefinitionError where that is more than MAX_MEMBERS."""
+    return _ended(window, window.anchors(member), "anchors", member)
+
+
+def _ended(window: Window, given: Iterable[Any], method: str, of: Any) -> tuple[Any, ...]:
+    found = tuple(islice(given, MAX_MEMBERS + 1))
+    if len(found) > MAX_MEMBERS:
+        raise DefinitionError(
+            f"{type(window).__name__}.{method}({of!r:.200}) gives more than {MAX_MEMBERS:,} values, or never ends: let"
+            " it give each once, and stop"
+        )
+    return found
 
 
 def steps(

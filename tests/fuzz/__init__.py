@@ -1,0 +1,1 @@
+"""Malformed and hostile input by seed: events through ingest, definitions through `apply`."""
