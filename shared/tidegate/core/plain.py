@@ -84,7 +84,9 @@ class Plain:
         except TypeError as error:
             if isinstance(error, DefinitionTypeError):
                 raise
-            raise DefinitionTypeError(f"{cls.__name__} cannot be built from {data!r:.200}: {error}") from error
+            raise DefinitionTypeError(
+                f"{cls.__name__} cannot be built from {data!r:.200}: {error}"
+            ) from error
 
 
 def plain(value: Any) -> Any:

@@ -11,8 +11,8 @@ from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.definitions import Installation
 from tidegate.contracts.placement import partition_of
-from tidegate.contracts.redis_keys import runs_key
-from tidegate.contracts.runs import Run, RunRequest, RunRequestBatch
+from tidegate.contracts.redis_keys import runs_key, runs_prefix
+from tidegate.contracts.runs import JobState, Run, RunRequest, RunRequestBatch
 from tidegate.contracts.topics import ACCEPTED, RUN_REQUESTS
 from tidegate.core.errors import DefinitionError, TidegateError
 from tidegate.core.instants import from_ms
@@ -43,11 +43,24 @@ class NothingToExplainError(TidegateError, LookupError):
 
 
 async def holds(redis: Redis, namespace: str, installation: Installation, job: DefinedJob) -> tuple[str, ...]:
-    """What keeps the complete rounds of a job from running, in words: a pause, a cap on active runs.
-
-    The one place where that is asked; nothing holds runs back yet.
-    """
-    return ()
+    """What keeps the complete rounds of a job from running, in words: a pause, a limit on active runs."""
+    prefix = runs_prefix(namespace, partition_of(job.job.id, installation.partitions))
+    async with redis.pipeline(transaction=False) as pipeline:
+        for kind in ("paused", "active", "queued"):
+            pipeline.hget(prefix + kind, job.job.id)
+        paused, *counts = await pipeline.execute()
+    active, queued = (int(count or 0) for count in counts)
+    found = []
+    if paused:
+        state = JobState.from_bytes(paused)
+        found.append(
+            f"paused by {state.by} at {from_ms(state.at).isoformat()}: {queued} runs wait for"
+            f" `tidegate resume {job.job.id}`"
+        )
+    limit = job.job.max_active_runs
+    if limit is not None and queued and active >= limit:
+        found.append(f"{active} runs are active, of at most {limit}: {queued} wait until one of them ends")
+    return tuple(found)
 
 
 async def round_report(
