@@ -10,7 +10,20 @@ import typer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from redis.exceptions import RedisClusterException, RedisError
 
-from tidegate.cli import apply, emit, exec, gaps, operate, pending, simulate, status, topics, up, worker
+from tidegate.cli import (
+    apply,
+    check,
+    emit,
+    exec,
+    gaps,
+    operate,
+    pending,
+    simulate,
+    status,
+    topics,
+    up,
+    worker,
+)
 from tidegate.core.errors import TidegateError
 
 _SERVER: Final = re.compile(r"\('([^']+)', (\d+)")
@@ -34,6 +47,7 @@ app.command("status")(status.status)
 app.command("fire")(operate.fire)
 app.command("discard")(operate.discard)
 app.command("withdraw")(operate.withdraw)
+app.command("check")(check.check)
 app.command("accept-gap")(gaps.accept)
 
 
