@@ -11,6 +11,7 @@ from tidegate.definitions import Asset
 from tidegate_ingest.decide import Candidate, KnownAssets, decide, read_record
 
 POLL = 500
+_SKEW_LIMIT_MS = 300_000
 _TP = TopicPartition(ASSET_EVENTS, 0)
 
 
@@ -44,7 +45,7 @@ def decided(events: Iterable[Sent]) -> Verdict:
         before = {each.identity: marks[each.identity] for each in found if each.identity in marks}
         for each in found:
             marks.setdefault(each.identity, each.mark)
-        out = decide(read, before, known, 7, 3)
+        out = decide(read, before, known, 7, 3, _SKEW_LIMIT_MS)
         for record in out.records:
             assert record.value is not None
             if record.topic == ACCEPTED:

@@ -13,6 +13,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from tidegate.cli import (
     apply,
     audit,
+    check,
     dead_letters,
     dispatch,
     emit,
@@ -62,6 +63,7 @@ app.command("explain")(explain.explain)
 app.command("audit")(audit.audit)
 app.command("dead-letters")(dead_letters.dead_letters)
 app.command("redrive")(redrive.redrive)
+app.command("check")(check.check)
 app.command("accept-gap")(gaps.accept)
 
 

@@ -69,6 +69,8 @@ class AuditKind(StrEnum):
     # anywhere
     UNREADABLE_RECORD = "unreadable-record"
     LOG_GAP = "log-gap"
+    STATE_REPAIRED = "state-repaired"
+    """A person had `tidegate check` repair what did not agree with Kafka."""
 
 
 def kind_of_refusal(code: str) -> AuditKind:

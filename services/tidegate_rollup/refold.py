@@ -1,0 +1,187 @@
+"""`tidegate check --deep`: the rounds of one partition folded anew beside those that Redis holds.
+
+The same script folds the same log into a namespace of its own, which is dropped afterwards. A shard is compared at the
+offset at which it stands; one that moves while it is read is tried again.
+"""
+
+from collections.abc import Iterator, Mapping
+from secrets import token_hex
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from pydantic import ValidationError
+from redis.asyncio import Redis
+
+from tidegate.contracts.contributions import read_contributions_record
+from tidegate.contracts.definitions import Installation
+from tidegate.contracts.placement import shards_of_partition
+from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
+from tidegate.contracts.topics import CONTRIBUTIONS
+from tidegate_rollup.decide import Input, by_shard, chunks, inputs_of
+from tidegate_rollup.store import Applied, RoundStore
+
+_TRIES: Final = 20
+_PAGE: Final = 500
+Held = dict[str, Mapping[str, Any]]
+"""What a shard holds, by the name of each part."""
+
+
+class CannotFoldError(RuntimeError):
+    """The partition cannot be folded anew; the message says why."""
+
+
+async def differences(
+    bootstrap: str, redis: Redis, namespace: str, partition: int, counts: Installation, horizon_ms: int
+) -> list[tuple[int, str]]:
+    """(shard, what differs) of every shard of a partition; raises CannotFoldError."""
+    scratch = f"{namespace}-check-{token_hex(4)}"
+    tp = TopicPartition(CONTRIBUTIONS, partition)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        client_id="tidegate-check",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        fetch_max_wait_ms=50,
+    )
+    try:
+        await consumer.start()
+        if beginning := (await consumer.beginning_offsets([tp]))[tp]:
+            raise CannotFoldError(f"the log begins only at offset {beginning}")
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        fold = _Fold(RoundStore(redis, scratch, horizon_ms), consumer, tp, counts)
+        return await _compared(redis, namespace, scratch, fold, horizon_ms)
+    finally:
+        await consumer.stop()
+        keys = [key async for key in redis.scan_iter(match=f"{scratch}:*", count=_PAGE)]
+        for key in keys:
+            await redis.delete(key)
+
+
+class _Fold:
+    """The shards of one partition in the scratch namespace."""
+
+    def __init__(
+        self, store: RoundStore, consumer: AIOKafkaConsumer, tp: TopicPartition, counts: Installation
+    ) -> None:
+        self._store, self._consumer, self.tp, self._counts = store, consumer, tp, counts
+        self.shards = shards_of_partition(tp.partition, counts.partitions, counts.shards)
+        self.next_offset, self.at = 0, 0
+        self._believed: dict[int, int | None] = dict.fromkeys(self.shards)
+
+    async def fold_to(self, upto: int) -> None:
+        """Fold everything below `upto`."""
+        while self.next_offset < upto:
+            left = upto - self.next_offset
+            records = (
+                await self._consumer.getmany(self.tp, timeout_ms=200, max_records=min(left, _PAGE))
+            ).get(self.tp, [])
+            inputs: list[Input] = []
+            for record in records:
+                try:
+                    read = read_contributions_record(record.value or b"")
+                    inputs += inputs_of(
+                        record.offset, record.timestamp, read, self.shards, self._counts.shards
+                    )
+                except (ValidationError, IndexError):
+                    continue  # audited when it was folded first
+            for chunk in chunks(inputs):
+                await self._apply(chunk[-1].offset + 1, chunk[-1].at, by_shard(chunk))
+            if records:
+                self.next_offset, self.at = records[-1].offset + 1, records[-1].timestamp
+                await self._apply(self.next_offset, self.at, {})
+
+    async def _apply(self, upto: int, at: int, inputs: Mapping[int, list[Input]]) -> None:
+        """All in silence: what lies below the committed offset is sent by nobody."""
+        batches = [(shard, self._believed[shard], inputs.get(shard, [])) for shard in self.shards]
+        for shard, reply in (await self._store.apply(self.tp.partition, upto, upto, at, batches)).items():
+            assert isinstance(reply, Applied), "nobody else knows the scratch namespace"
+            self._believed[shard] = upto
+
+
+async def _compared(
+    redis: Redis, namespace: str, scratch: str, fold: _Fold, horizon_ms: int
+) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    left, tries = dict.fromkeys(fold.shards, 0), 0
+    for shard in fold.shards:
+        left[shard] = await _stands(redis, namespace, shard, fold) or 0
+    while left:
+        shard = min(left, key=lambda each: left[each])
+        stands = left.pop(shard)
+        if not stands:
+            continue  # the plain check tells of a shard that holds nothing
+        if stands < fold.next_offset:  # it fell back, or could not be read before the fold went on
+            found.append((shard, f"it stands at {stands}, behind the others of its partition"))
+            continue
+        await fold.fold_to(stands)
+        held = await _held(redis, namespace, shard)
+        now = await _stands(redis, namespace, shard, fold)
+        if now != stands:
+            tries += 1
+            if tries > _TRIES:
+                raise CannotFoldError(
+                    "its shards move faster than they can be read: try again when less arrives"
+                )
+            left[shard] = now or 0
+            continue
+        since = fold.at - horizon_ms
+        wanted = _lasting(await _held(redis, scratch, shard), since)
+        found += [(shard, text) for text in _told(_lasting(held, since), wanted)]
+    return found
+
+
+async def _stands(redis: Redis, namespace: str, shard: int, fold: _Fold) -> int | None:
+    found = await redis.hget(f"{shard_prefix(namespace, shard)}log", f"next:{fold.tp.partition}")
+    return None if found is None else int(found)
+
+
+async def _held(redis: Redis, namespace: str, shard: int) -> Held:
+    prefix = shard_prefix(namespace, shard)
+    names = list(map(str, await redis.zrange(open_key(namespace, shard), 0, -1)))
+    found: Held = {"open": dict.fromkeys(names, "")}
+    for first in range(0, len(names), _PAGE):
+        page = names[first : first + _PAGE]
+        async with redis.pipeline(transaction=False) as pipeline:
+            for name in page:
+                pipeline.hgetall(round_key(namespace, shard, name))
+            for name, fields in zip(page, await pipeline.execute(), strict=True):
+                found[f"round {name!r}"] = fields
+    for kind in ("marks", "kept", "revisions"):
+        found[kind] = await _hash(redis, prefix + kind)
+    for kind, key in (("seen", prefix + "seen"), ("due", due_key(namespace, shard))):
+        scores: Any = await redis.zrange(key, 0, -1, withscores=True)
+        found[kind] = {str(name): int(at) for name, at in scores}
+    log = await _hash(redis, prefix + "log")
+    found["highs"] = {name: value for name, value in log.items() if name.startswith("high:")}
+    return found
+
+
+async def _hash(redis: Redis, key: str) -> dict[str, str]:
+    return {str(name): str(value) for name, value in (await redis.hgetall(key)).items()}
+
+
+def _lasting(held: Held, since: int) -> Held:
+    """Without what has expired, which goes a share at a time."""
+
+    def lasts(text: str) -> bool:
+        return int(text.split("\n")[0].split(" ")[1]) >= since
+
+    return held | {
+        "marks": {name: text for name, text in held["marks"].items() if lasts(text)},
+        "kept": {name: text for name, text in held["kept"].items() if lasts(text)},
+        "seen": {name: at for name, at in held["seen"].items() if at >= since},
+        "revisions": {name: text for name, text in held["revisions"].items() if " " not in text},
+    }
+
+
+def _told(held: Held, wanted: Held) -> Iterator[str]:
+    """Every difference, in words."""
+    for part in sorted(held.keys() | wanted.keys()):
+        here, there = held.get(part, {}), wanted.get(part, {})
+        for name in sorted(here.keys() | there.keys()):
+            if here.get(name) != there.get(name):
+                said = "missing" if name not in here else f"{here[name]!r}"
+                meant = "nothing" if name not in there else f"{there[name]!r}"
+                yield f"{part}: {name!r} is {said}, the log gives {meant}"

@@ -1,0 +1,117 @@
+"""`tidegate check`: hold Redis against Kafka."""
+
+import asyncio
+import getpass
+from importlib import import_module
+from typing import Annotated, Any, Final
+
+import typer
+
+from tidegate.cli.options import (
+    DEFAULT_KAFKA,
+    DEFAULT_NAMESPACE,
+    DEFAULT_REDIS,
+    KafkaOption,
+    NamespaceOption,
+    RedisOption,
+)
+from tidegate.core.errors import TidegateError
+from tidegate.core.rounds import HORIZON_MS
+from tidegate.runtime.agreement import Difference, Repair, compare, in_both, repair
+from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
+from tidegate.runtime.redis import connect_redis
+from tidegate.runtime.topic_admin import admin_client
+
+_REFOLD: Final = "tidegate_rollup.refold"
+"""The rollup's own code, which an installation of the command line alone does not have."""
+
+
+def check(
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also fold every partition anew and compare every round; takes a while."),
+    ] = False,
+    mend: Annotated[
+        bool, typer.Option("--repair", help="Repair what is derived from Kafka, after saying what; audited.")
+    ] = False,
+    settle: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="Only what is still so after this time is a difference."),
+    ] = 5.0,
+    horizon: Annotated[
+        int,
+        typer.Option(
+            envvar="TIDEGATE_DEDUPE_HORIZON_S",
+            min=60,
+            metavar="SECONDS",
+            help="The services' dedupe horizon.",
+        ),
+    ] = HORIZON_MS // 1000,
+    by: Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")] = "",
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    redis: RedisOption = DEFAULT_REDIS,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """Compare what Redis holds with Kafka; exit code 1 where they differ."""
+    found = asyncio.run(
+        _check(
+            kafka, redis, namespace, settle, horizon, by if by or not mend else getpass.getuser(), deep, mend
+        )
+    )
+    if found:
+        raise typer.Exit(1)
+    typer.echo("Redis and Kafka agree")
+
+
+async def _check(
+    kafka: str, redis_url: str, namespace: str, settle: float, horizon: int, by: str, deep: bool, mend: bool
+) -> list[Difference]:
+    async with (
+        definitions_view(kafka) as view,
+        admin_client(kafka) as admin,
+        connect_redis(redis_url) as redis,
+    ):
+        found = await compare(kafka, redis, namespace, view, admin)
+        if found:
+            await asyncio.sleep(settle)
+            found = in_both(found, await compare(kafka, redis, namespace, view, admin))
+        if deep:
+            found += await _deep(kafka, redis, namespace, view, horizon)
+        for each in found:
+            typer.echo(str(each))
+        if mend:
+            await repair(
+                kafka,
+                redis,
+                namespace,
+                view,
+                found,
+                by,
+                horizon,
+                lambda text: typer.echo(f"repairing {text}"),
+            )
+        return found
+
+
+async def _deep(
+    kafka: str, redis: Any, namespace: str, view: DefinitionsView, horizon: int
+) -> list[Difference]:
+    try:
+        refold = import_module(_REFOLD)
+    except ImportError as error:
+        raise TidegateError(
+            "--deep needs the rollup beside the command line: install Tidegate's services"
+        ) from error
+    counts, found = view.installation, []
+    assert counts is not None
+    for partition in range(counts.partitions):
+        try:
+            shards = await refold.differences(kafka, redis, namespace, partition, counts, horizon * 1000)
+        except refold.CannotFoldError as error:
+            typer.echo(f"contributions/{partition} was not looked at in depth: {error}")
+            continue
+        found += [
+            Difference(f"shard {shard} of contributions/{partition}", what, Repair.DROP_SHARD, str(shard))
+            for shard, what in shards
+        ]
+    return found
