@@ -10,6 +10,7 @@ from tests.chaos.fleet import EVERYBODY
 from tests.chaos.jobs import FACTS
 from tests.chaos.launch import SABOTAGES
 from tests.chaos.plan import EVERY, KILLS, plan
+from tests.chaos.segments import VICTIMS, segments_plan, segments_scenario
 from tests.chaos.series import run_series, seeds_in
 
 
@@ -27,7 +28,16 @@ def main() -> None:
     which.add_argument(
         "--seeds", type=seeds_in, metavar="A-B", help="one run after the other, and their sums"
     )
+    parser.add_argument(
+        "--plan",
+        choices=("mixed", "segments"),
+        default="mixed",
+        help="jobs of every kind, or rounds of many segments",
+    )
     parser.add_argument("--events", type=int, default=20_000, help="of every seed")
+    parser.add_argument("--rounds", type=int, default=1_000, help="of --plan segments, which has no --events")
+    parser.add_argument("--segments", type=int, default=300, help="of each of these rounds")
+    parser.add_argument("--rate", type=float, default=2_000.0, help="at most so many events a second")
     parser.add_argument("--kills", type=int, default=20, help="of every seed")
     parser.add_argument(
         "--faults",
@@ -60,14 +70,22 @@ def main() -> None:
         parser.error(f"--folder {given.folder} holds something already: a run starts from nothing")
 
     def run_one(seed: int, servers: Stage, folder: Path) -> Report:
+        if given.plan == "segments":
+            planned = segments_plan(seed, given.rounds, given.segments, given.kills)
+            scenario, victims = segments_scenario(given.rounds, given.segments), VICTIMS
+        else:
+            planned = plan(seed, given.events, given.kills, given.faults, jobs=given.jobs)
+            scenario, victims = None, given.victims
         report = run(
-            plan(seed, given.events, given.kills, given.faults, jobs=given.jobs),
+            planned,
             servers,
             folder,
             jobs=given.jobs,
             replicas=given.replicas,
             sabotage=given.sabotage,
-            victims=given.victims,
+            victims=victims,
+            most_per_s=given.rate,
+            scenario=scenario,
             log=lambda line: print(line, flush=True),
         )
         print("\n".join(report.lines()), flush=True)

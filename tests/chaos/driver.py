@@ -22,7 +22,7 @@ from tests.chaos.watch import StallWatch
 from tests.servers.backends import Backend
 from tests.servers.kafka import Kafka
 from tidegate.contracts.definitions import Installation
-from tidegate.definitions import Definitions
+from tidegate.definitions import Definitions, Job
 from tidegate.runtime.applying import apply_definitions
 from tidegate.runtime.installing import install
 from tidegate.runtime.topic_admin import admin_client
@@ -103,6 +103,14 @@ def stage(folder: Path) -> Iterator[Stage]:
         yield Stage(kafka, redis)
 
 
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Jobs of its own for a plan of its own, with what tells whether the right thing came out."""
+
+    jobs: tuple[Job, ...]
+    check: Callable[[Logs], Verdict]
+
+
 def run(
     plan: Plan,
     servers: Stage,
@@ -112,15 +120,23 @@ def run(
     replicas: int = 2,
     sabotage: str | None = None,
     victims: Sequence[str] = EVERYBODY,
+    most_per_s: float = _MOST_PER_S,
+    scenario: Scenario | None = None,
     log: Callable[[str], None] = print,
 ) -> Report:
-    """Run a plan from empty topics to the verdict; the logs of processes go to `folder`."""
+    """Run a plan from empty topics to the verdict; the logs of processes go to `folder`.
+
+    The jobs are those of that name in tests/chaos/jobs.py, or those of `scenario`.
+    """
+    if scenario is None:
+        scenario = Scenario(definitions(jobs), lambda logs: check(logs, jobs))
+    jobs = [job.id for job in scenario.jobs]
     namespace = f"c-{uuid.uuid4().hex[:8]}"
     kafka, redis = servers.kafka, servers.redis
     with ExitStack() as stack:
         started = time.monotonic()
         redis.clear(namespace)
-        asyncio.run(_prepare(kafka.bootstrap, plan.partitions, jobs))
+        asyncio.run(prepare(kafka.bootstrap, plan.partitions, scenario.jobs))
         backend = Backend("chaos", kafka.bootstrap, redis.url)
         fleet = Fleet(backend, namespace, jobs, folder / "services", replicas, SESSION_TIMEOUT_MS, sabotage)
         stack.callback(fleet.stop)
@@ -138,17 +154,17 @@ def run(
             # As fast as leaves something for the faults that are still to come.
             per_fault_s = (time.monotonic() - began) / number
             still = 1.2 * per_fault_s * (len(plan.faults) - number) + 1
-            feed.rate = min(_MOST_PER_S, max(_LEAST_PER_S, feed.left / still))
+            feed.rate = min(most_per_s, max(_LEAST_PER_S, feed.left / still))
         struck, left_over = time.monotonic(), feed.left
         faults.set_clocks_right()
-        feed.hurry(_MOST_PER_S)
+        feed.hurry(most_per_s)
         fleet.start()
         fed = time.monotonic()
         left = fleet.settle(_SETTLE_S, redis.deadlines)
         settled = time.monotonic()
         watch.stop()
         logs = _logs(fleet, jobs, faults, redis)
-        verdict = check(logs, jobs)
+        verdict = scenario.check(logs)
         log(
             f"{began - started:.0f} s to start, {struck - began:.0f} s of faults, {fed - struck:.0f} s for the last"
             f" {left_over} records, {settled - fed:.0f} s to settle, {time.monotonic() - settled:.0f} s to judge"
@@ -170,12 +186,13 @@ def run(
         )
 
 
-async def _prepare(bootstrap: str, partitions: int, jobs: Sequence[str]) -> None:
+async def prepare(bootstrap: str, partitions: int, jobs: Sequence[Job]) -> None:
+    """Fresh topics, and these definitions."""
     async with admin_client(bootstrap) as admin:
         old = [name for name in await admin.list_topics() if not name.startswith("__")]
         await delete_topics(admin, old)
     await install(bootstrap, Installation(partitions=partitions, shards=SHARDS), 1)
-    await apply_definitions(bootstrap, Definitions(definitions(jobs)), ())
+    await apply_definitions(bootstrap, Definitions(tuple(jobs)), ())
 
 
 def _logs(fleet: Fleet, jobs: Sequence[str], faults: Faults, redis: RedisPair) -> Logs:

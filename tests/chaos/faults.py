@@ -65,8 +65,8 @@ class Faults:
         self._session_s = session_timeout_ms / 1000
         self._log = log
         self._victims, self._next_victims = victims, list[str]()
-        self._acted_on = [job for job in jobs if FACTS[job].actions]
-        self._changing, self._variant = [job for job in jobs if FACTS[job].changes], 0
+        self._acted_on = [job for job in jobs if job in FACTS and FACTS[job].actions]
+        self._changing, self._variant = [job for job in jobs if job in FACTS and FACTS[job].changes], 0
         self.struck: Counter[str] = Counter()
         """By kind of fault."""
         self.kills: Counter[str] = Counter()

@@ -94,30 +94,38 @@ class Fleet:
         folder: Path,
         replicas: int,
         session_timeout_ms: int,
-        sabotage: str | None,
+        sabotage: str | None = None,
     ) -> None:
         self.namespace = namespace
         worked = [job for job in jobs if job in WORKED]
-        self.reads: Mapping[str, tuple[str, ...]] = {
+        self.reads: dict[str, tuple[str, ...]] = {
             "ingest": ("asset-events",),
             "mapper": ("accepted-events",),
             "rollup": ("contributions",),
             "dispatcher": ("run-requests", "run-events"),
-            "worker": tuple(commands_topic(job) for job in worked),
         }
+        if worked:
+            self.reads["worker"] = tuple(commands_topic(job) for job in worked)
         self.clocks = {name: folder / f"clock-{name}" for name in EVERYBODY}
         self.outside = RawOutside(servers.kafka)
+        self._servers, self._folder = servers, folder
+        self._env = {
+            "TIDEGATE_NAMESPACE": namespace,
+            "TIDEGATE_SESSION_TIMEOUT_MS": str(session_timeout_ms),
+            "TIDEGATE_CHAOS_JOBS": ",".join(worked),
+            **({launch.SABOTAGE: sabotage} if sabotage else {}),
+        }
         self.members: list[Member] = []
-        for name in EVERYBODY:
-            for number in range(replicas):
-                env = {
-                    "TIDEGATE_NAMESPACE": namespace,
-                    "TIDEGATE_SESSION_TIMEOUT_MS": str(session_timeout_ms),
-                    "TIDEGATE_CHAOS_JOBS": ",".join(worked),
-                    launch.CLOCK: str(self.clocks[name]),
-                    **({launch.SABOTAGE: sabotage} if sabotage else {}),
-                }
-                self.members.append(Member(name, number, servers, folder, env))
+        for name in self.reads:
+            for _ in range(replicas):
+                self.add(name)
+
+    def add(self, name: str) -> Member:
+        """One more replica of a service, not started."""
+        env = {**self._env, launch.CLOCK: str(self.clocks[name])}
+        member = Member(name, len(self.of(name)), self._servers, self._folder, env)
+        self.members.append(member)
+        return member
 
     def of(self, name: str) -> list[Member]:
         return [member for member in self.members if member.name == name]
@@ -153,7 +161,7 @@ class Fleet:
             name: sum(
                 self.outside.waiting(f"{self.namespace}-{name}", self.reads[name], None, 1_000).values()
             )
-            for name in EVERYBODY
+            for name in self.reads
         }
         return {name: count for name, count in found.items() if count}
 

@@ -67,10 +67,11 @@ class RedisPair:
         with self.master() as client:
             client.flushall()
 
-    def restart(self) -> None:
-        """Kill -9 the master and start it from its append-only file."""
+    def restart(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Kill -9 the master, and start it from its append-only file once `meanwhile` is done."""
         self._master.kill()
         self._proxy.lead_to(_port(self._master))
+        meanwhile()
         self._master.start()
 
     def failover(self, lag_s: float, quiet: Callable[[], object] | None) -> Failover:

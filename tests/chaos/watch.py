@@ -14,8 +14,6 @@ _EVERY_S: Final = 0.5
 _SUSPECT_S: Final = 2.0
 """A standstill this long is looked at: records may wait, or only markers of transactions."""
 
-_ENDS: Final = ("ingest", "worker")
-
 
 class StallWatch:
     """Samples what every group has committed, on a thread of its own."""
@@ -66,7 +64,7 @@ class StallWatch:
             with suppress(KafkaException, AssertionError):
                 self.behind = sum(
                     end - committed.get(name, {}).get(place, 0)
-                    for name in _ENDS
+                    for name in {"ingest", "worker"} & self._reads.keys()
                     for place, end in self._outside.ends(self._reads[name]).items()
                 )
 
