@@ -82,8 +82,8 @@ def check_segments(logs: Logs, rounds: int, segments: int) -> Verdict:
     verdict.problems += [f"run {place} should not be" for place in found]
     for raw in (*logs.rejected, *logs.audit):
         verdict.unexpected(f"{raw.position} says that something is wrong: {raw.value!r:.300}")
-    for place in logs.open or ():
-        verdict.unexpected(f"a round of {place} is still open")
+    for job, _ in logs.open or ():
+        verdict.unexpected(f"a round of {job} is still open")
     if len({(raw.partition, raw.offset) for raw in logs.events}) != rounds * segments:
         verdict.unexpected(f"{len(logs.events)} events were published, not {rounds * segments}")
     return verdict
