@@ -174,7 +174,7 @@ def _histories(draw: st.DrawFn) -> tuple[Facts, list[Arrival], list[list[Identit
     return facts, order, list(streams.values()), steps
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(_histories())
 def test_what_comes_out_of_any_legal_order_is_accepted(
     history: tuple[Facts, list[Arrival], list[list[Identity]], list[Step]],
@@ -184,7 +184,7 @@ def test_what_comes_out_of_any_legal_order_is_accepted(
     assert (judged.lost, judged.doubled, judged.faults) == (0, 0, [])
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(_histories(), st.data())
 def test_an_outcome_that_lacks_anything_is_refused(
     history: tuple[Facts, list[Arrival], list[list[Identity]], list[Step]], data: st.DataObject

@@ -229,7 +229,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return {tp: records for tp, records in batch.items() if records}
 
     def _note_coordinator(self) -> None:
-        """Not ready while Kafka is away, which a member without work notices by its heartbeats alone (no public call)."""
+        """Not ready while Kafka is away, which a member without work notices by its heartbeats alone."""
         if self._consumer._coordinator.coordinator_id is None:
             self._state.block("kafka", "no broker answers as the coordinator of the group")
         else:
