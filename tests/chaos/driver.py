@@ -4,12 +4,13 @@ import asyncio
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.broker.conftest import delete_topics
 from tests.chaos.faults import Faults
 from tests.chaos.feed import Feed
 from tests.chaos.fleet import EVERYBODY, Fleet
@@ -21,9 +22,10 @@ from tests.chaos.watch import StallWatch
 from tests.servers.backends import Backend
 from tests.servers.kafka import Kafka
 from tidegate.contracts.definitions import Installation
-from tidegate.definitions import Definitions
+from tidegate.definitions import Definitions, Job
 from tidegate.runtime.applying import apply_definitions
 from tidegate.runtime.installing import install
+from tidegate.runtime.topic_admin import admin_client
 
 SHARDS: Final = 16
 SESSION_TIMEOUT_MS: Final = 3_000
@@ -48,8 +50,6 @@ class Report:
     stalled: str
     took_s: float
     """From the first event until nothing was left to do."""
-    left: dict[str, int] = field(default_factory=dict)
-    """What was still waiting when the driver gave up."""
 
     @property
     def is_right(self) -> bool:
@@ -73,40 +73,78 @@ class Report:
         found += [f"PROBLEM {each}" for each in verdict.problems[:_SHOWN]]
         if len(verdict.problems) > _SHOWN:
             found.append(f"... and {len(verdict.problems) - _SHOWN} more problems")
-        found.append(
+        found.append(self.line())
+        return found
+
+    def line(self) -> str:
+        """What programs read."""
+        verdict = self.verdict
+        return (
             f"seed={self.seed} events={self.events} kills={self.kills.total()} commands={verdict.commands}"
             f" lost={verdict.lost} doubled={verdict.doubled} unexplained={verdict.unexplained}"
             f" longest_stall_s={self.longest_stall_s:.1f}"
         )
-        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A Kafka, and a Redis with its replica, for one run after the other."""
+
+    kafka: Kafka
+    redis: RedisPair
+
+
+@contextmanager
+def stage(folder: Path) -> Iterator[Stage]:
+    """The servers, with their data and logs in `folder`."""
+    kafka = Kafka(folder / "kafka")
+    kafka.start_deadline_s = 180.0  # a dozen processes want to start beside it
+    with RedisPair(folder) as redis, kafka:
+        yield Stage(kafka, redis)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Jobs of its own for a plan of its own, with what tells whether the right thing came out."""
+
+    jobs: tuple[Job, ...]
+    check: Callable[[Logs], Verdict]
 
 
 def run(
     plan: Plan,
+    servers: Stage,
     folder: Path,
     *,
     jobs: Sequence[str] = tuple(FACTS),
     replicas: int = 2,
     sabotage: str | None = None,
     victims: Sequence[str] = EVERYBODY,
+    most_per_s: float = _MOST_PER_S,
+    scenario: Scenario | None = None,
     log: Callable[[str], None] = print,
 ) -> Report:
-    """Run a plan from empty servers to the verdict; logs of servers and processes stay in `folder`."""
+    """Run a plan from empty topics to the verdict; the logs of processes go to `folder`.
+
+    The jobs are those of that name in tests/chaos/jobs.py, or those of `scenario`.
+    """
+    if scenario is None:
+        scenario = Scenario(definitions(jobs), lambda logs: check(logs, jobs))
+    jobs = [job.id for job in scenario.jobs]
     namespace = f"c-{uuid.uuid4().hex[:8]}"
+    kafka, redis = servers.kafka, servers.redis
     with ExitStack() as stack:
-        redis = stack.enter_context(RedisPair(folder, namespace))
-        kafka = Kafka(folder / "kafka")
-        kafka.start_deadline_s = 180.0  # a dozen processes want to start beside it
-        stack.enter_context(kafka)
-        asyncio.run(_prepare(kafka.bootstrap, plan.partitions, jobs))
-        servers = Backend("chaos", kafka.bootstrap, redis.url)
-        fleet = Fleet(servers, namespace, jobs, folder / "services", replicas, SESSION_TIMEOUT_MS, sabotage)
+        started = time.monotonic()
+        redis.clear(namespace)
+        asyncio.run(prepare(kafka.bootstrap, plan.partitions, scenario.jobs))
+        backend = Backend("chaos", kafka.bootstrap, redis.url)
+        fleet = Fleet(backend, namespace, jobs, folder / "services", replicas, SESSION_TIMEOUT_MS, sabotage)
         stack.callback(fleet.stop)
         fleet.start()
         watch = StallWatch(kafka.bootstrap, namespace, fleet.reads)
         stack.callback(watch.stop)
-        feed = Feed(kafka.bootstrap, plan.records, _LEAST_PER_S * 4)
-        faults = Faults(fleet, kafka, redis, feed, watch, SESSION_TIMEOUT_MS, victims, log)
+        feed = Feed(kafka.bootstrap, plan.records, _LEAST_PER_S * 4, lambda: watch.behind)
+        faults = Faults(fleet, kafka, redis, feed, watch, SESSION_TIMEOUT_MS, victims, jobs, log)
         feed.start()
         watch.start()
         began = time.monotonic()
@@ -116,16 +154,21 @@ def run(
             # As fast as leaves something for the faults that are still to come.
             per_fault_s = (time.monotonic() - began) / number
             still = 1.2 * per_fault_s * (len(plan.faults) - number) + 1
-            feed.rate = min(_MOST_PER_S, max(_LEAST_PER_S, feed.left / still))
-        log(
-            f"faults are over after {time.monotonic() - began:.0f} s, {feed.left} records are left to publish"
-        )
-        feed.hurry(_MOST_PER_S)
+            feed.rate = min(most_per_s, max(_LEAST_PER_S, feed.left / still))
+        struck, left_over = time.monotonic(), feed.left
+        faults.set_clocks_right()
+        feed.hurry(most_per_s)
         fleet.start()
-        left = fleet.settle(_SETTLE_S)
-        took_s = time.monotonic() - began
+        fed = time.monotonic()
+        left = fleet.settle(_SETTLE_S, redis.deadlines)
+        settled = time.monotonic()
         watch.stop()
-        verdict = check(_logs(fleet, jobs, faults.poison), jobs)
+        logs = _logs(fleet, jobs, faults, redis)
+        verdict = scenario.check(logs)
+        log(
+            f"{began - started:.0f} s to start, {struck - began:.0f} s of faults, {fed - struck:.0f} s for the last"
+            f" {left_over} records, {settled - fed:.0f} s to settle, {time.monotonic() - settled:.0f} s to judge"
+        )
         if left:
             verdict.unexpected(f"records still wait after {_SETTLE_S:g} s: {left}")
         return Report(
@@ -139,17 +182,20 @@ def run(
             verdict=verdict,
             longest_stall_s=watch.longest_s,
             stalled=watch.of,
-            took_s=took_s,
-            left=left,
+            took_s=settled - began,
         )
 
 
-async def _prepare(bootstrap: str, partitions: int, jobs: Sequence[str]) -> None:
+async def prepare(bootstrap: str, partitions: int, jobs: Sequence[Job]) -> None:
+    """Fresh topics, and these definitions."""
+    async with admin_client(bootstrap) as admin:
+        old = [name for name in await admin.list_topics() if not name.startswith("__")]
+        await delete_topics(admin, old)
     await install(bootstrap, Installation(partitions=partitions, shards=SHARDS), 1)
-    await apply_definitions(bootstrap, Definitions(tuple(definitions(tuple(jobs)))), ())
+    await apply_definitions(bootstrap, Definitions(tuple(jobs)), ())
 
 
-def _logs(fleet: Fleet, jobs: Sequence[str], poison: Sequence[str]) -> Logs:
+def _logs(fleet: Fleet, jobs: Sequence[str], faults: Faults, redis: RedisPair) -> Logs:
     def read(*topics: str) -> list[Raw]:
         return [
             Raw(
@@ -167,5 +213,8 @@ def _logs(fleet: Fleet, jobs: Sequence[str], poison: Sequence[str]) -> Logs:
         commands=read(*map(commands_topic, jobs)),
         audit=read("audit-log"),
         rejected=read("asset-events.rejected"),
-        poison=poison,
+        poison=faults.poison,
+        actions=faults.actions,
+        open=redis.open_rounds(),
+        unchanged=faults.unchanged,
     )

@@ -5,22 +5,29 @@ there if some waits. A crash point is passed with work at hand only; a death the
 everything, or a transaction of it was open.
 """
 
+import asyncio
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from confluent_kafka import KafkaException
+from redis import asyncio as aioredis
 
 from tests.chaos.feed import Feed
 from tests.chaos.fleet import SERVICES, Fleet, Member, points_of
+from tests.chaos.jobs import FACTS, definitions
+from tests.chaos.oracle import Action
 from tests.chaos.plan import Fault
 from tests.chaos.redis_pair import RedisPair
 from tests.chaos.watch import StallWatch
 from tests.servers.kafka import Kafka
+from tidegate.definitions import Definitions
+from tidegate.runtime.applying import apply_definitions
+from tidegate.runtime.operating import NoSuchRoundError, act
 
 _PUSHED: Final = 40
 """Records that are published at once, so that there is work for a victim."""
@@ -32,6 +39,9 @@ _HARMLESS: Final = (".committed", ".stored", ".confirmed")
 """After these a zombie has nothing left to do wrong."""
 _POISONED: Final = ("accepted-events", "contributions", "run-requests", "run-events")
 _POISON: Final = (b"", b"\xff\x00 not text", b"{", b"[]", b'{"v": 1}', b'{"v": 99, "entries": 3}')
+
+_ACTIONS: Final = 3
+"""What people do at one time."""
 
 T = TypeVar("T")
 
@@ -48,12 +58,15 @@ class Faults:
         watch: StallWatch,
         session_timeout_ms: int,
         victims: Sequence[str],
+        jobs: Sequence[str],
         log: Callable[[str], None],
     ) -> None:
         self._fleet, self._kafka, self._redis, self._feed, self._watch = fleet, kafka, redis, feed, watch
         self._session_s = session_timeout_ms / 1000
         self._log = log
         self._victims, self._next_victims = victims, list[str]()
+        self._acted_on = [job for job in jobs if job in FACTS and FACTS[job].actions]
+        self._changing, self._variant = [job for job in jobs if job in FACTS and FACTS[job].changes], 0
         self.struck: Counter[str] = Counter()
         """By kind of fault."""
         self.kills: Counter[str] = Counter()
@@ -66,6 +79,9 @@ class Faults:
         """Failovers that lost writes of the rollup."""
         self.poison: list[str] = []
         """Positions of poison on internal topics."""
+        self.actions: list[Action] = []
+        self.unchanged: dict[int, int] = {}
+        """By partition of `asset-events`, what ingest had committed before the first change."""
 
     def strike(self, fault: Fault) -> None:
         """Do one fault, and return when its cause is gone."""
@@ -82,6 +98,8 @@ class Faults:
             "poison": self._write_poison,
             "slow": self._slow_redis,
             "clock": self._step_clock,
+            "change": self._change,
+            "action": self._act,
         }
         began = time.monotonic()
         self._log(
@@ -201,6 +219,59 @@ class Faults:
         name, by_s = dice.choice(SERVICES), dice.choice((-1, 1)) * dice.uniform(60, 600)
         self._fleet.clocks[name].write_text(f"{by_s:.3f}", encoding="ascii")
         return f"{name} by {by_s:.0f} s"
+
+    def set_clocks_right(self) -> None:
+        for file in self._fleet.clocks.values():
+            file.unlink(missing_ok=True)
+
+    # People
+
+    def _change(self, dice: random.Random) -> str:
+        """`tidegate apply` of other variants of the jobs that change."""
+        if not self._variant:
+            group = f"{self._fleet.namespace}-ingest"
+            known = self._patiently(lambda: self._fleet.outside.committed(group, ["asset-events"]))
+            self.unchanged = {partition: offset for (_, partition), offset in known.items()}
+        self._variant += 1
+        changed = Definitions(definitions(self._changing, self._variant))
+        asyncio.run(apply_definitions(self._kafka.bootstrap, changed))
+        return f"variant {self._variant} of {', '.join(self._changing)}"
+
+    def _act(self, dice: random.Random) -> str:
+        """`tidegate fire`, `discard` and `withdraw`, on rounds that are open, and on an event that is not there."""
+        done: list[str] = []
+        for _ in range(_ACTIONS if self._acted_on else 0):
+            job = dice.choice(self._acted_on)
+            rounds = self._redis.open_rounds(job)
+            if not rounds:
+                continue
+            (_, key), members = dice.choice(sorted(rounds.items()))
+            kind = dice.choice(FACTS[job].actions)
+            events = [event for _, _, (_, event) in sorted(members)]
+            event = dice.choice([*events, "nobody"]) if kind == "withdraw" else None
+
+            async def do(
+                kind: Literal["fire", "discard", "withdraw"] = kind,
+                job: str = job,
+                key: str = key,
+                event: str | None = event,
+            ) -> str:
+                namespace = self._fleet.namespace
+                async with aioredis.from_url(self._redis.url, decode_responses=True) as client:
+                    acted = await act(
+                        *(self._kafka.bootstrap, client, namespace, kind, job, key),
+                        by="chaos",
+                        event_id=event,
+                        wait_s=0,
+                    )
+                return acted.position
+
+            try:
+                self.actions.append(Action(kind, job, key, asyncio.run(do())))
+            except NoSuchRoundError:
+                continue  # it ended in between
+            done.append(f"{kind} {job} {key}")
+        return ", ".join(done) or "no round was open"
 
     # What they share
 

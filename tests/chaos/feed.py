@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -12,12 +12,18 @@ from tests.chaos.plan import Planned
 _EVERY_S: Final = 0.05
 _TRICKLE_PER_S: Final = 15.0
 _FLUSH_S: Final = 180
+_SLOWEST_PER_S: Final = 100.0
+_MOST_BEHIND: Final = 4_000
+"""With so many records on their way the feed waits, so that what is left at the end is soon done."""
 
 
 class Feed:
     """A thread that publishes at `rate` records a second, what is pushed at once, beyond `allowed` much slower."""
 
-    def __init__(self, bootstrap: str, records: Sequence[Planned], rate: float) -> None:
+    def __init__(
+        self, bootstrap: str, records: Sequence[Planned], rate: float, behind: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._behind = behind
         self.rate, self.sent, self.allowed = rate, 0, len(records)
         self._pushed = 0
         self.is_held = False
@@ -45,9 +51,9 @@ class Feed:
         self._pushed += count
 
     def hurry(self, rate: float) -> None:
-        """Publish the rest at `rate`, and return when everything is acknowledged."""
+        """Publish the rest at `rate` at most, and return when everything is acknowledged."""
         self.rate, self.allowed = rate, len(self._records)
-        self._thread.join(self.left / rate + _FLUSH_S)
+        self._thread.join(self.left / _SLOWEST_PER_S + _FLUSH_S)
         assert not self._thread.is_alive(), f"the feed did not end, {self.left} records are left"
         if self._error is not None:
             raise self._error
@@ -76,7 +82,8 @@ class Feed:
                     time.sleep(_EVERY_S)
                     continue
                 now = time.monotonic()
-                rate = self.rate if self.sent < self.allowed else min(self.rate, _TRICKLE_PER_S)
+                is_free = self.sent < self.allowed and self._behind() < _MOST_BEHIND
+                rate = self.rate if is_free else min(self.rate, _TRICKLE_PER_S)
                 pushed, self._pushed = self._pushed, 0
                 owed, before = min(owed + rate * (now - before), rate) + pushed, now
                 for each in self._records[self.sent : self.sent + int(owed)]:

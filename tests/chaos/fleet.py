@@ -5,14 +5,14 @@ import os
 import re
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
 from tests.chaos import launch
-from tests.chaos.jobs import commands_topic
+from tests.chaos.jobs import WORKED, commands_topic
 from tests.e2e.outside import Outside
 from tests.servers.services import Servers, ServiceProcess
 from tidegate.runtime.crash_points import POINTS, VARIABLE
@@ -94,29 +94,38 @@ class Fleet:
         folder: Path,
         replicas: int,
         session_timeout_ms: int,
-        sabotage: str | None,
+        sabotage: str | None = None,
     ) -> None:
         self.namespace = namespace
-        self.reads: Mapping[str, tuple[str, ...]] = {
+        worked = [job for job in jobs if job in WORKED]
+        self.reads: dict[str, tuple[str, ...]] = {
             "ingest": ("asset-events",),
             "mapper": ("accepted-events",),
             "rollup": ("contributions",),
             "dispatcher": ("run-requests", "run-events"),
-            "worker": tuple(commands_topic(job) for job in jobs),
         }
+        if worked:
+            self.reads["worker"] = tuple(commands_topic(job) for job in worked)
         self.clocks = {name: folder / f"clock-{name}" for name in EVERYBODY}
         self.outside = RawOutside(servers.kafka)
+        self._servers, self._folder = servers, folder
+        self._env = {
+            "TIDEGATE_NAMESPACE": namespace,
+            "TIDEGATE_SESSION_TIMEOUT_MS": str(session_timeout_ms),
+            "TIDEGATE_CHAOS_JOBS": ",".join(worked),
+            **({launch.SABOTAGE: sabotage} if sabotage else {}),
+        }
         self.members: list[Member] = []
-        for name in EVERYBODY:
-            for number in range(replicas):
-                env = {
-                    "TIDEGATE_NAMESPACE": namespace,
-                    "TIDEGATE_SESSION_TIMEOUT_MS": str(session_timeout_ms),
-                    "TIDEGATE_CHAOS_JOBS": ",".join(jobs),
-                    launch.CLOCK: str(self.clocks[name]),
-                    **({launch.SABOTAGE: sabotage} if sabotage else {}),
-                }
-                self.members.append(Member(name, number, servers, folder, env))
+        for name in self.reads:
+            for _ in range(replicas):
+                self.add(name)
+
+    def add(self, name: str) -> Member:
+        """One more replica of a service, not started."""
+        env = {**self._env, launch.CLOCK: str(self.clocks[name])}
+        member = Member(name, len(self.of(name)), self._servers, self._folder, env)
+        self.members.append(member)
+        return member
 
     def of(self, name: str) -> list[Member]:
         return [member for member in self.members if member.name == name]
@@ -152,19 +161,19 @@ class Fleet:
             name: sum(
                 self.outside.waiting(f"{self.namespace}-{name}", self.reads[name], None, 1_000).values()
             )
-            for name in EVERYBODY
+            for name in self.reads
         }
         return {name: count for name, count in found.items() if count}
 
-    def settle(self, timeout: float) -> dict[str, int]:
-        """Return when nothing is left to do and no log grows, or after `timeout` seconds with what is left."""
+    def settle(self, timeout: float, more: Callable[[], int] = lambda: 0) -> dict[str, int]:
+        """Return when nothing is left to do, not even `more`, and no log grows; or what is left at the end."""
         topics = sorted({topic for read in self.reads.values() for topic in read} | {"audit-log"})
         deadline = time.monotonic() + timeout
         behind: dict[str, int] = {"unknown": 1}
         while time.monotonic() < deadline:
             try:
                 before = self.outside.ends(topics)
-                behind = self.behind()
+                behind = self.behind() or ({"deadlines": count} if (count := more()) else {})
                 if not behind and self.outside.ends(topics) == before:
                     return {}
             except KafkaException:

@@ -71,6 +71,18 @@ def _unaudited() -> None:
     module.audit_records = silent
 
 
+def _unclosed() -> None:
+    """The rollup says nothing of events that count nowhere under a job's new definition."""
+    owner: Any = import_module("tidegate_rollup.owner")
+    map_again = owner.map_again
+
+    def silent(*given: Any) -> Any:
+        mapped, _ = map_again(*given)
+        return mapped, []
+
+    owner.map_again = silent
+
+
 def _nocas() -> None:
     """The script applies whatever it is given, wherever the shard stands."""
     store: Any = import_module("tidegate_rollup.store")
@@ -97,6 +109,7 @@ SABOTAGES: Final[dict[str, tuple[tuple[str, ...], Callable[[], None]]]] = {
     "lose": (("rollup",), _lose),
     "double": (("dispatcher",), _double),
     "unaudited": (("ingest", "mapper", "rollup", "dispatcher"), _unaudited),
+    "unclosed": (("rollup",), _unclosed),
     "nocas": (("rollup",), _nocas),
     "nofence": (("dispatcher",), _nofence),
 }

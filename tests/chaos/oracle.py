@@ -9,7 +9,10 @@ What may legally differ is taken in, and nothing else:
 - of several records with one (source, id), which one counts where they stand in different partitions. All others must
   be audited as duplicates: by ingest at their place, or, where Redis lost the mark of the first, by every job that
   the event concerns. The one that counts may be audited too, if its mark was lost between two reads of it;
-- an audit entry written twice with one id counts once.
+- an audit entry written twice with one id counts once;
+- when a deadline or a person ends a round, or a definition changes. The audit log names the events that a round ended
+  with, and what waits in open rounds is read from Redis, so that nothing can hide there. Of jobs whose definition
+  changes only this is asked: every event has exactly one fate, and every run a full window of one of the variants.
 """
 
 import json
@@ -22,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.chaos.jobs import BUCKET, FACTS, NOWHERE, SEGMENTS, Facts, commands_topic
 from tests.chaos.plan import EVENT_TYPE
-from tests.chaos.rounds import Arrival, Fired, Identity, Outcome, judge
+from tests.chaos.rounds import Arrival, Ended, How, Identity, Outcome, judge
 
 _HOUR: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d)(?::(\d\d))?", re.ASCII)
 
@@ -41,6 +44,20 @@ class Raw(NamedTuple):
         return f"{self.topic}/{self.partition}@{self.offset}"
 
 
+class Action(NamedTuple):
+    """What a person did to a round."""
+
+    kind: str
+    job: str
+    key: str
+    position: str
+    """Of its record, `contributions/<partition>@<offset>`."""
+
+
+Members = frozenset[tuple[int, int, Identity]]
+"""(asset, member, event)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Logs:
     """Everything that stands on the topics when nothing is left to do."""
@@ -52,6 +69,11 @@ class Logs:
     rejected: Sequence[Raw]
     poison: Collection[str] = ()
     """Positions of what the driver wrote on internal topics to be refused."""
+    actions: Sequence[Action] = ()
+    open: Mapping[tuple[str, str], Members] | None = None
+    """What waits in Redis, by (job, key); None where nobody looked."""
+    unchanged: Mapping[int, int] = field(default_factory=dict)
+    """By partition of `asset-events`, up to which offset ingest knew of no change of a definition for certain."""
 
 
 @dataclass(slots=True)
@@ -91,6 +113,23 @@ class _Entries:
         default_factory=lambda: defaultdict(list)
     )
     """(kind, job, event) -> entries, of the mapper and the rollup."""
+    controls: dict[tuple[str, str], list[Mapping[str, Any]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """(job, key) -> entries on what deadlines and people did, in their order on the log."""
+
+
+_ENDED: Final[Mapping[str, How]] = {
+    "deadline-failed": "failed",
+    "deadline-dropped": "dropped",
+    "round-discarded": "discarded",
+}
+_OF_ACTION: Final = {
+    "fire": "round-fired",
+    "discard": "round-discarded",
+    "withdraw": "member-withdrawn",
+}
+_CONTROLS: Final = {*_ENDED, *_OF_ACTION.values(), "action-without-effect"}
 
 
 def check(logs: Logs, jobs: Sequence[str] = tuple(FACTS)) -> Verdict:
@@ -108,11 +147,26 @@ def check(logs: Logs, jobs: Sequence[str] = tuple(FACTS)) -> Verdict:
     known = {asset for job in jobs for asset in (*FACTS[job].assets, FACTS[job].outlet)}
     again = _check_duplicates(records, known, entries, verdict)
     outcomes = _read_commands(logs.commands, jobs, verdict)
+    _check_actions(logs.actions, entries, verdict)
+    waiting: dict[str, dict[str, Members] | None] = dict.fromkeys(jobs)
+    if logs.open is not None:
+        waiting = {job: {} for job in jobs}
+        for (job, key), members in logs.open.items():
+            if (of_job := waiting.get(job)) is None:
+                verdict.unexpected(f"a round of {job} {key!r} is open, which nobody defined")
+            else:
+                of_job[key] = members
     for job in jobs:
-        _check_job(job, records, again, outcomes[job], entries, verdict)
+        if FACTS[job].changes:
+            unchanged = logs.unchanged
+            _check_changing(job, records, unchanged, outcomes[job], waiting[job], entries, verdict)
+        else:
+            _check_job(job, records, again, outcomes[job], waiting[job], entries, verdict)
     _check_outlets(jobs, outcomes, events, verdict)
     for (kind, position), ids in entries.by_position.items():
         verdict.unexpected(f"audit entry {kind} at {position} is about nothing that happened ({len(ids)})")
+    for (job, key), some in entries.controls.items():
+        verdict.unexpected(f"audit entry {some[0]['kind']} of {job} {key!r} has no reason: {some[0]}")
     for (kind, job, identity), found in entries.by_event.items():
         if found:
             verdict.unexpected(
@@ -164,10 +218,31 @@ def _read_audit(records: Iterable[Raw], verdict: Verdict) -> _Entries:
             continue
         if entry["service"] == "ingest" or kind == "unreadable-record":
             entries.by_position[kind, entry["position"]].add(entry["id"])
+        elif kind in _CONTROLS:
+            entries.controls[entry["job"], entry.get("partition_key") or ""].append(entry)
         else:
             event = (entry.get("event_source") or "", entry.get("event_id") or "")
             entries.by_event[kind, entry.get("job") or "", event].append(entry)
+    for some in entries.controls.values():
+        some.sort(key=lambda entry: int(entry["position"].rpartition("@")[2]))
     return entries
+
+
+def _check_actions(actions: Iterable[Action], entries: _Entries, verdict: Verdict) -> None:
+    """Every action has one audit entry, which says what came of it, and there are no others."""
+    done = {action.position: action for action in actions}
+    for (job, key), some in entries.controls.items():
+        for entry in some:
+            if entry["kind"].startswith("deadline-"):
+                continue
+            action = done.pop(entry["position"], None)
+            right = action and (_OF_ACTION[action.kind], "action-without-effect")
+            if action is None or action[1:3] != (job, key) or entry["kind"] not in (right or ()):
+                verdict.unexpected(
+                    f"audit entry {entry['kind']} of {job} {key!r} is about {action or 'nobody'}"
+                )
+    for action in done.values():
+        verdict.unexpected(f"{action} is not in the audit log")
 
 
 def _check_refused(
@@ -256,6 +331,7 @@ def _check_job(
     records: Mapping[Identity, Sequence[Event]],
     again: Mapping[Identity, int],
     commands: Mapping[str, Sequence[Mapping[str, Any]]],
+    waiting: Mapping[str, Members] | None,
     entries: _Entries,
     verdict: Verdict,
 ) -> None:
@@ -288,8 +364,9 @@ def _check_job(
     for stream in streams.values():
         for events in stream.values():
             events.sort(key=lambda identity: records[identity][0].raw.offset)
-    for key in sorted(arrivals.keys() | commands.keys()):
-        outcome = _outcome(job, arrivals[key], commands.get(key, ()), entries, verdict)
+    for key in sorted(arrivals.keys() | commands.keys() | (waiting or {}).keys()):
+        outcome = _outcome(job, key, arrivals[key], commands.get(key, ()), entries, verdict)
+        outcome.open = None if waiting is None else waiting.get(key, frozenset())
         verdict.rounds += 1
         judged = judge(facts, arrivals[key], streams[key].values(), outcome)
         verdict.lost += judged.lost
@@ -319,25 +396,52 @@ def _place(facts: Facts, event: Event) -> tuple[str, Arrival] | str:
 
 def _outcome(
     job: str,
+    key: str,
     arrivals: Mapping[Identity, Arrival],
     commands: Iterable[Mapping[str, Any]],
     entries: _Entries,
     verdict: Verdict,
 ) -> Outcome:
     facts, outcome = FACTS[job], Outcome()
+    controls = entries.controls.pop((job, key), [])
+    for entry in controls:
+        named = [(event["source"], event["id"]) for event in entry["details"].get("events", ())]
+        if how := _ENDED.get(entry["kind"]):
+            places = [arrivals.get(one, Arrival(one, "", 0, 0)) for one in named]
+            members = frozenset((each.asset, each.member, each.event) for each in places)
+            outcome.ended.append(Ended(0, members, None, how))
+        elif entry["kind"] == "member-withdrawn":
+            outcome.withdrawn += named
+    causes: Counter[str] = Counter()
     for command in commands:
-        members = [
+        members = frozenset(
             (facts.assets.index(event["asset"]), event["member"], (event["source"], event["id"]))
             for event in command["triggering_asset_events"]
-        ]
-        outcome.fired.append(Fired(command["generation"], frozenset(members), command["completed_by"]))
+        )
+        causes[command["cause"]] += 1
+        by = command.get("completed_by")
+        if command.get("is_partial", False) != (by is None) or (by is None) != (command["cause"] != "assets"):
+            verdict.unexpected(f"{job} {key!r}: cause {command['cause']!r}, completed by {by!r}")
+        outcome.ended.append(Ended(command["generation"], members, by))
         windows = {window["asset"]: (window["arrived"], window["expected"]) for window in command["windows"]}
         counted = {
             name: (len({member for asset, member, _ in members if asset == index}), facts.size)
             for index, name in enumerate(facts.assets)
         }
         if windows != counted:
-            verdict.unexpected(f"{job} {command['partition_key']!r}: says {windows}, holds {counted}")
+            verdict.unexpected(f"{job} {key!r}: says {windows}, holds {counted}")
+    kinds = Counter(entry["kind"] for entry in controls)
+    ended_by = {
+        "fire": causes["deadline"],
+        "fail": kinds["deadline-failed"],
+        "drop": kinds["deadline-dropped"],
+    }
+    if odd := [then for then, count in ended_by.items() if count and then != facts.deadline]:
+        verdict.unexpected(f"{job} {key!r}: a deadline did {odd}, and the job has {facts.deadline}")
+    if causes["manual"] != kinds["round-fired"]:
+        verdict.unexpected(
+            f"{job} {key!r}: {causes['manual']} manual runs, and {kinds['round-fired']} people"
+        )
     for identity in arrivals:
         for entry in entries.by_event.pop(("member-replaced", job, identity), ()):
             outcome.replaced.append((identity, entry["details"]["replaced_event_id"]))
@@ -346,6 +450,68 @@ def _outcome(
         if entries.by_event.pop(("member-rerun", job, identity), None):
             outcome.rerun.add(identity)
     return outcome
+
+
+_NOT_COUNTED: Final = ("no-partition-key", "mapping-failed", "not-a-member", "round-closed")
+
+
+def _check_changing(
+    job: str,
+    records: Mapping[Identity, Sequence[Event]],
+    unchanged: Mapping[int, int],
+    commands: Mapping[str, Sequence[Mapping[str, Any]]],
+    waiting: Mapping[str, Members] | None,
+    entries: _Entries,
+    verdict: Verdict,
+) -> None:
+    """Every event of a job whose definition changes has exactly one fate, and every run a full window."""
+    facts = FACTS[job]
+    fates: dict[Identity, list[str]] = defaultdict(list)
+    for key, some in commands.items():
+        verdict.rounds += 1
+        if sorted(command["generation"] for command in some) != list(range(1, len(some) + 1)):
+            verdict.unexpected(f"{job} {key!r}: generations of {len(some)} runs have gaps")
+        for command in some:
+            events = command["triggering_asset_events"]
+            counted = Counter(asset for asset, _ in {(each["asset"], each["member"]) for each in events})
+            full = {window["asset"]: window["arrived"] for window in command["windows"]}
+            sizes = {window["expected"] for window in command["windows"]}
+            variants = {len(full)} if facts.kind == "each" else sizes
+            if full != counted or sizes != set(full.values()) or not variants <= set(facts.changes):
+                verdict.unexpected(f"{job} {key!r}: says {command['windows']}, holds {dict(counted)}")
+            for each in events:
+                fates[each["source"], each["id"]].append(f"run {command['run_id']}")
+    for key, members in (waiting or {}).items():
+        for _, _, identity in members:
+            fates[identity].append(f"open round {key}")
+    of_job = [identity for identity, group in records.items() if group[0].asset in facts.assets]
+    by_id = {identity[1]: identity for identity in of_job}
+    for identity in of_job:
+        for kind in _NOT_COUNTED:
+            fates[identity] += [kind for _ in entries.by_event.pop((kind, job, identity), ())]
+        for entry in entries.by_event.pop(("member-replaced", job, identity), ()):
+            old = entry["details"]["replaced_event_id"]
+            fates[by_id.get(old, ("", old))].append(f"replaced by {identity[1]}")
+        if entries.by_event.pop(("duplicate-event", job, identity), None) and len(records[identity]) == 1:
+            verdict.unexpected(f"{job}: {identity} came once and was called a duplicate")
+    for identity in of_job:
+        found, raw = fates.pop(identity, []), records[identity][0].raw
+        if len(found) == 1 or (waiting is None and not found):
+            continue
+        if found:
+            verdict.doubled += sum(fate.startswith("run ") for fate in found) > 1
+            verdict.unexpected(f"{job}: {identity} has more than one fate: {found}")
+        # A dependency that was removed is none of the job's business.
+        elif facts.kind == "segments" or records[identity][0].asset == facts.assets[0]:
+            verdict.lost += 1
+            verdict.problems.append(f"{job}: {identity} at {raw.position} has no fate")
+        elif all(each.raw.offset < unchanged.get(each.raw.partition, 0) for each in records[identity]):
+            verdict.lost += 1
+            verdict.problems.append(
+                f"{job}: {identity} at {raw.position} came before any change, and is gone"
+            )
+    for identity, found in fates.items():
+        verdict.unexpected(f"{job}: {identity}, no event for it, has {found}")
 
 
 def _check_outlets(

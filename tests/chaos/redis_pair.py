@@ -1,11 +1,12 @@
 """A Redis with a replica behind one address: restarts, and failovers that lose acknowledged writes."""
 
+import json
 import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import redis
 
@@ -31,8 +32,9 @@ class Failover(NamedTuple):
 class RedisPair:
     """`url` leads to whichever of the two is the master; both keep an append-only file."""
 
-    def __init__(self, folder: Path, namespace: str) -> None:
-        self._namespace = namespace
+    def __init__(self, folder: Path) -> None:
+        self.namespace = ""
+        """Of the run that is going on."""
         self._master, self._replica = Redis(folder / "redis-a"), Redis(folder / "redis-b")
         self._proxy = Proxy()
         self._running = ExitStack()
@@ -59,10 +61,17 @@ class RedisPair:
         """A client of the master itself."""
         return _client(self._master)
 
-    def restart(self) -> None:
-        """Kill -9 the master and start it from its append-only file."""
+    def clear(self, namespace: str) -> None:
+        """Begin anew with another namespace."""
+        self.namespace = namespace
+        with self.master() as client:
+            client.flushall()
+
+    def restart(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Kill -9 the master, and start it from its append-only file once `meanwhile` is done."""
         self._master.kill()
         self._proxy.lead_to(_port(self._master))
+        meanwhile()
         self._master.start()
 
     def failover(self, lag_s: float, quiet: Callable[[], object] | None) -> Failover:
@@ -99,10 +108,44 @@ class RedisPair:
         """Where every shard stands."""
         found: Offsets = {}
         with _client(server or self._master) as client:
-            for key in client.scan_iter(f"{self._namespace}:*:log", count=1_000):
+            for key in client.scan_iter(f"{self.namespace}:*:log", count=1_000):
                 for name, value in client.hgetall(key).items():
                     if name.startswith("next:"):
                         found[key, name] = int(value)
+        return found
+
+    def deadlines(self) -> int:
+        """How many open rounds have a deadline."""
+        with self.master() as client:
+            return sum(client.zcard(key) for key in client.scan_iter(f"{self.namespace}:*:due", count=1_000))
+
+    def open_rounds(
+        self, job: str = ""
+    ) -> dict[tuple[str, str], frozenset[tuple[int, int, tuple[str, str]]]]:
+        """What waits in rounds, of one job or of all, by (job, key): (asset, member, (source, id of the event)).
+
+        Rounds on their way from one definition to the next are those of a job named "moved".
+        """
+        with self.master() as client:
+            names = list(
+                client.scan_iter(f"{self.namespace}:*:round:{job}{'/' if job else ''}*", count=10_000)
+            )
+            moved = list(client.scan_iter(f"{self.namespace}:*:moved:*", count=10_000))
+            with client.pipeline(transaction=False) as pipeline:
+                for name in names:
+                    pipeline.hgetall(name)
+                rounds = pipeline.execute()
+        found = {("moved", name): frozenset[Any]() for name in moved}
+        for name, fields in zip(names, rounds, strict=True):
+            its_job, _, key = name.partition(":round:")[2].split("/", 2)
+            members = set()
+            for field, value in fields.items():
+                kind, *place = field.split(":", 3)
+                if kind in ("m", "x"):
+                    _, _, event, source, *_ = json.loads(f"[{value}]")
+                    members.add((int(place[0]), int(place[1]), (source, event)))
+            if members:  # it may have ended since it was named
+                found[its_job, key] = frozenset(members)
         return found
 
     def _follow(self) -> None:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -22,6 +22,8 @@ class StallWatch:
         self.longest_s = 0.0
         self.of = ""
         """The service that stood still for longest."""
+        self.behind = 0
+        """Records that wait at the beginning and at the end of the road; markers of transactions count too."""
         self._outside = RawOutside(bootstrap)
         self._namespace, self._reads = namespace, reads
         self._faults: list[tuple[float, float | None]] = []
@@ -59,6 +61,12 @@ class StallWatch:
                 except (KafkaException, AssertionError):
                     self._outside.begin_anew()  # the broker is away, which somebody will call a fault
                 self._note(name, moved[name])
+            with suppress(KafkaException, AssertionError):
+                self.behind = sum(
+                    end - committed.get(name, {}).get(place, 0)
+                    for name in {"ingest", "worker"} & self._reads.keys()
+                    for place, end in self._outside.ends(self._reads[name]).items()
+                )
 
     def _is_idle(self, name: str, since: float) -> bool:
         if time.monotonic() - since < _SUSPECT_S:

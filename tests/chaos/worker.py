@@ -1,4 +1,4 @@
-"""A worker of every job of a chaos run: the runs do nothing; the outlet's event is what they leave behind."""
+"""A worker of the jobs that have one: the runs do nothing; the outlet's event is what they leave behind."""
 
 import os
 

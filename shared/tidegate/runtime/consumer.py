@@ -139,6 +139,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             self._positions[tp] = records[-1].offset + 1
             metrics.RECORDS_READ.labels(tp.topic).inc(len(records))
         await self._note_lag()
+        self._note_coordinator()
         return started
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -227,6 +228,13 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                         batch[tp] = [stand_in(tp, offset)]
                     limit = max(1, limit // 2)
         return {tp: records for tp, records in batch.items() if records}
+
+    def _note_coordinator(self) -> None:
+        """Not ready while Kafka is away, which a member without work notices by its heartbeats alone."""
+        if self._consumer._coordinator.coordinator_id is None:
+            self._state.block("kafka", "no broker answers as the coordinator of the group")
+        else:
+            self._state.unblock("kafka")
 
     async def _note_lag(self) -> None:
         for tp, position in list(self._positions.items()):
