@@ -1,6 +1,6 @@
 """What a batch of run requests and run events changes: pure, given the states of the runs that it names."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,9 @@ from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset, AssetAlias, Job
 
 SERVICE = "dispatcher"
+FIRED_AT_ONCE = 500
+"""Rounds that one entry of the audit log tells of: with keys of 250 characters it stays below 1 MiB."""
+
 FRAMING_BYTES = 2 * 1024
 """What Kafka adds to the value of one record: its key, of up to 250 characters, and the frames of record and batch."""
 
@@ -38,6 +41,8 @@ class Decisions:
     runs: dict[str, Run] = field(default_factory=dict)
     """The new states, by run id."""
     audit: list[AuditEntry] = field(default_factory=list)
+    fired: list[RunRequest] = field(default_factory=list)
+    """The rounds whose runs are taken up here, to be told by `fired_entries`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,26 @@ def decide(
         elif (run.source, run.offset) != (each.source, each.request.offset):
             decisions.audit.append(_mismatch(each, run, surroundings))
     return decisions
+
+
+def fired_entries(requests: Iterable[RunRequest], now: int) -> Iterator[AuditEntry]:
+    """Which rounds have fired, job by job and some hundred in an entry, since an entry for each costs too much."""
+    by_job: dict[str, list[RunRequest]] = {}
+    for request in requests:
+        by_job.setdefault(request.job, []).append(request)
+    for job, fired in by_job.items():
+        for first in range(0, len(fired), FIRED_AT_ONCE):
+            some = fired[first : first + FIRED_AT_ONCE]
+            runs = [{"run_id": each.run_id, "partition_key": each.partition_key} for each in some]
+            yield AuditEntry(
+                id=audit_id(AuditKind.FIRED, *(each.run_id for each in some)),
+                kind=AuditKind.FIRED,
+                service=SERVICE,
+                at=now,
+                message=f"rounds fired: {len(some)}",
+                job=job,
+                details={"runs": runs},
+            )
 
 
 def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surroundings) -> None:
@@ -111,6 +136,8 @@ def _dispatch(requested: Requested, decisions: Decisions, surroundings: Surround
         )
     elif not request.failed:
         decisions.commands.append(Command(topic, request.partition_key or request.job, value))
+    if not request.failed:  # a deadline that fails a round is audited as that
+        decisions.fired.append(request)
     state = RunState.FAILED if request.failed else RunState.UNDELIVERABLE if problem else RunState.SENT
     decisions.runs[request.run_id] = Run(
         run_id=request.run_id,

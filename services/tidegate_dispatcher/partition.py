@@ -16,7 +16,7 @@ from tidegate.runtime.positions import Position
 from tidegate.runtime.producer import audit_records
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.transactions import PartitionTransactions
-from tidegate_dispatcher.decide import Requested, Surroundings, decide
+from tidegate_dispatcher.decide import Requested, Surroundings, decide, fired_entries
 from tidegate_dispatcher.runs_log import RunsLog
 from tidegate_dispatcher.store import Known, RunStore
 
@@ -85,7 +85,8 @@ class DispatcherPartition:
             for run_id, run in changes.items()
         ]
         others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
-        others += audit_records([*audit, *decisions.audit], self._partitions)
+        entries = [*audit, *decisions.audit, *fired_entries(decisions.fired, surroundings.now)]
+        others += audit_records(entries, self._partitions)
         crash_point("dispatcher.decided")
         acknowledged = await self._transactions.commit(
             [*states, *others], {tp: position.to_kafka() for tp, position in offsets.items()}, self._group

@@ -326,6 +326,8 @@ class PartitionOwner:
         ]
         records = [Outgoing(CONTRIBUTIONS, number, None, change.to_bytes()) for number, change in changes]
         await send_all(self._producer, records)
+        if records:
+            crash_point("rollup.changed")
         for number, change in changes:
             self._revisions[number][change.job] = change.revision
 
@@ -347,6 +349,8 @@ class PartitionOwner:
                 records.append(Outgoing(CONTRIBUTIONS, tp.partition, None, message.to_bytes()))
             self._reached[tp.partition] = reached
         await send_all(self._producer, records)
+        if records:
+            crash_point("rollup.reached")
 
     async def _send(self, audit: list[AuditEntry]) -> None:
         """Send what is in the outboxes, wait for the acknowledgements, then take it out."""

@@ -35,6 +35,7 @@ from tidegate.contracts.topics import (
     RUNS,
     run_commands_topic,
 )
+from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.positions import Position
 from tidegate.runtime.topic_admin import admin_client, create_topics
@@ -113,11 +114,13 @@ async def states(at: Installed) -> dict[str, Run | None]:
 
 
 async def audit(at: Installed) -> Counter[tuple[str, str | None]]:
-    """(kind, partition key) of every distinct entry."""
+    """(kind, partition key) of every distinct entry; of rounds that fired one for every run that is on record."""
     entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
-    return Counter(
-        (each.kind.value, each.partition_key) for each in {each.id: each for each in entries}.values()
-    )
+    fired = [each.details or {} for each in entries if each.kind is AuditKind.FIRED]
+    told = [run["run_id"] for details in fired for run in details["runs"]]
+    assert sorted(told) == sorted(await states(at))
+    others = {each.id: each for each in entries if each.kind is not AuditKind.FIRED}
+    return Counter((each.kind.value, each.partition_key) for each in others.values())
 
 
 async def until_dispatched(at: Installed, *offsets: int, timeout: float = 60) -> None:

@@ -160,6 +160,8 @@ def _read_audit(records: Iterable[Raw], verdict: Verdict) -> _Entries:
         seen.add(entry["id"])
         kind = entry["kind"]
         verdict.audited[kind] += 1
+        if kind == "fired":  # what fired is known by its command
+            continue
         if entry["service"] == "ingest" or kind == "unreadable-record":
             entries.by_position[kind, entry["position"]].add(entry["id"])
         else:
