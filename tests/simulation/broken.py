@@ -56,6 +56,31 @@ class Switch:
 
 SWITCHES: Final[dict[str, Switch]] = {}
 
+ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
+    "E4": (
+        "a log in memory takes records of any size",
+        "tests/unit/test_ingest_decide.py::test_large_events_are_split_over_records",
+    ),
+    "I4": (
+        "producers of events write no transactions here",
+        "tests/broker/test_worker.py::test_a_worker_killed_in_mid_run_leaves_no_trace_and_no_gap",
+    ),
+    "T1": (
+        "the groups in memory know no other assignor",
+        "tests/chaos/test_kills.py::test_a_year_survives_kills",
+    ),
+    "T8": (
+        "topics in memory are always there and take any size",
+        "tests/broker/test_dispatcher.py::test_what_can_never_be_sent_is_audited_once_and_holds_nobody_up",
+    ),
+    "T9": (
+        "workers here are no processes",
+        "tests/broker/test_worker.py::test_runs_end_once_when_workers_join_and_leave",
+    ),
+}
+"""Rules without a switch: why, and the test that covers them. T4 (counts of active runs) and T6 (timeouts, retries) are
+about what no service does yet."""
+
 
 def breaks(
     name: str,
