@@ -6,7 +6,7 @@ whose key comes first (B004).
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
@@ -30,6 +30,9 @@ from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset, AssetAlias, Job
 
 SERVICE = "dispatcher"
+FIRED_AT_ONCE = 500
+"""Rounds that one entry of the audit log tells of: with keys of 250 characters it stays below 1 MiB."""
+
 FRAMING_BYTES = 2 * 1024
 """What Kafka adds to the value of one record: its key, of up to 250 characters, and the frames of record and batch."""
 JOBS_NAMED: Final = 20
@@ -131,6 +134,8 @@ class Decisions:
     """The runs that are new, or whose turn it was."""
     left: dict[str, int] = field(default_factory=dict)
     """How many more runs of which jobs could go out by now, but for the cap."""
+    fired: list[RunRequest] = field(default_factory=list)
+    """The rounds whose runs are taken up here, to be told by `fired_entries`."""
 
 
 def commands_topic(job_id: str, job: Job | None) -> str:
@@ -305,7 +310,9 @@ class _Desk:
         )
         self._put(new, None)
         self.decisions.looked_at.add(new.run_id)
-        if not request.failed:
+        if not request.failed:  # a deadline that fails a round is audited as that
+            if asked.by is None:
+                self.decisions.fired.append(request)
             heappush(self._line(new.job).first, (_place(new), new))
 
     def _report(self, event: RunEvent) -> None:
@@ -397,6 +404,26 @@ class _Desk:
         }
         self._put(run.model_copy(update=changed), run)
         self.decisions.looked_at.add(run.run_id)
+
+
+def fired_entries(requests: Iterable[RunRequest], now: int) -> Iterator[AuditEntry]:
+    """Which rounds have fired, job by job and some hundred in an entry, since an entry for each costs too much."""
+    by_job: dict[str, list[RunRequest]] = {}
+    for request in requests:
+        by_job.setdefault(request.job, []).append(request)
+    for job, fired in by_job.items():
+        for first in range(0, len(fired), FIRED_AT_ONCE):
+            some = fired[first : first + FIRED_AT_ONCE]
+            runs = [{"run_id": each.run_id, "partition_key": each.partition_key} for each in some]
+            yield AuditEntry(
+                id=audit_id(AuditKind.FIRED, *(each.run_id for each in some)),
+                kind=AuditKind.FIRED,
+                service=SERVICE,
+                at=now,
+                message=f"rounds fired: {len(some)}",
+                job=job,
+                details={"runs": runs},
+            )
 
 
 def _place(run: Run) -> tuple[int, str, str]:

@@ -130,6 +130,7 @@ class Dispatcher:
             for number in sorted(numbers)
         }
         await asyncio.gather(*(owned.fence() for owned in self._owned.values()))
+        crash_point("dispatcher.fenced")
         lost = await self._without_offsets(partitions)
         places, self._positions = await start_from_committed(
             self.consumer, self._admin, self._redis, self._settings, self._group, partitions, lost

@@ -25,6 +25,7 @@ from tidegate_dispatcher.decide import (
     Wanted,
     cap_reached,
     decide,
+    fired_entries,
     may_be_sent,
     wanted,
 )
@@ -128,7 +129,8 @@ class DispatcherPartition:
             for key, state in changes.items()
         ]
         others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
-        noted = audit_records([*audit, *decisions.audit], self._partitions)
+        entries = [*audit, *decisions.audit, *fired_entries(decisions.fired, surroundings.now)]
+        noted = audit_records(entries, self._partitions)
         others += noted
         if states or others or offsets:
             await self._commit(states, others, offsets, changes)

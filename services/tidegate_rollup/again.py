@@ -1,7 +1,7 @@
 """What waited under an older definition of its job, mapped again under the one that changed it (rule R6)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -163,9 +163,20 @@ def _closed(found: Waiting, event: AcceptedEvent, position: str, reasons: Sequen
     )
 
 
-def sendable(outbox: Sequence[Pending], rounds: int) -> Iterator[Pending]:
-    """The first of `outbox`, up to so many whole rounds to map again, which may be large."""
+def sendable(
+    outbox: Iterable[Pending], rounds: int, is_readable: Callable[[str, int], bool]
+) -> Iterator[Pending]:
+    """The first of `outbox`, up to so many whole rounds to map again, which may be large.
+
+    What has to be mapped by a definition (job, revision) that this process cannot read stays, and with it all that has
+    to be mapped again after it, since their coordinates must rise (E1). The rest passes them.
+    """
+    is_held = False
     for each in outbox:
+        if each.revision is not None:
+            is_held = is_held or not is_readable(each.job_id, each.revision)
+            if is_held:
+                continue
         rounds -= each.moved_round is not None
         if rounds < 0:
             return

@@ -340,6 +340,13 @@ class Pending(NamedTuple):
         return self.lines[0] if self.revision is not None and self.lines else None
 
     @property
+    def job_id(self) -> str:
+        """The job that this is about."""
+        if self.moved_round is not None:
+            return self.moved_round.partition("/")[0]
+        return str(self.payload["job"][0])
+
+    @property
     def place(self) -> tuple[int, ...]:
         return tuple(map(int, self.field.split(".")))
 

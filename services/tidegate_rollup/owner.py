@@ -86,6 +86,9 @@ class PartitionOwner:
         self._revisions: dict[int, dict[str, int]] = {}
         """By partition and job the newest revision that every shard has folded, or will from what was appended."""
         self._defined_by = lru_cache(maxsize=64)(self._look_up)
+        self._state = state
+        self._unreadable: set[str] = set()
+        """Jobs of which something waits for a definition that cannot be read here."""
         self._reached: dict[int, set[tuple[str, str, str]]] = {}
         """By partition the deadlines that were appended and are not folded yet."""
         self._committed_at = self._moved_at = self._looked_at = monotonic()
@@ -328,6 +331,8 @@ class PartitionOwner:
         ]
         records = [Outgoing(CONTRIBUTIONS, number, None, change.to_bytes()) for number, change in changes]
         await send_all(self._producer, records)
+        if records:
+            crash_point("rollup.changed")
         for number, change in changes:
             self._revisions[number][change.job] = change.revision
 
@@ -349,12 +354,18 @@ class PartitionOwner:
                 records.append(Outgoing(CONTRIBUTIONS, tp.partition, None, message.to_bytes()))
             self._reached[tp.partition] = reached
         await send_all(self._producer, records)
+        if records:
+            crash_point("rollup.reached")
 
     async def _send(self, audit: list[AuditEntry]) -> None:
         """Send what is in the outboxes, wait for the acknowledgements, then take it out."""
-        sending = {
-            place: list(sendable(outbox, MOVED_AT_ONCE)) for place, outbox in self._outbox.items() if outbox
+        self._unreadable.clear()
+        found = {
+            place: list(sendable(outbox, MOVED_AT_ONCE, self._is_readable))
+            for place, outbox in self._outbox.items()
         }
+        sending = {place: some for place, some in found.items() if some}
+        self._tell_unreadable()
         outgoing: list[Outgoing] = []
         for (partition, shard), outbox in sending.items():
             requests, noted = self._written_out(partition, outbox)
@@ -376,7 +387,26 @@ class PartitionOwner:
             )
             crash_point("rollup.confirmed")
         for place, sent in sending.items():
-            del self._outbox[place][: len(sent)]
+            gone = {each.field for each in sent}
+            self._outbox[place] = [each for each in self._outbox[place] if each.field not in gone]
+
+    def _is_readable(self, job_id: str, revision: int) -> bool:
+        is_readable = self._view.can_read(job_id, revision)
+        if not is_readable:
+            self._unreadable.add(job_id)
+        return is_readable
+
+    def _tell_unreadable(self) -> None:
+        """Not ready while rounds wait for a definition that this process cannot read: nothing of them is lost (E5)."""
+        if self._unreadable:
+            names = ", ".join(map(repr, sorted(self._unreadable)))
+            self._state.block(
+                "definition",
+                f"rounds of {names} wait to be mapped by a definition that cannot be read here: install its plugins, or"
+                " apply one that can be read",
+            )
+        else:
+            self._state.unblock("definition")
 
     def _source_of(self, partition: int, shard: int) -> str:
         tp = TopicPartition(CONTRIBUTIONS, partition)

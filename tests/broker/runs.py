@@ -24,6 +24,7 @@ from tidegate.contracts.runs import (
     read_runs_record,
 )
 from tidegate.contracts.topics import RUN_EVENTS, RUN_REQUESTS, RUNS
+from tidegate.core.audit import AuditKind
 from tidegate.core.errors import TidegateError
 
 JOB, TOPIC = "daily", "run-commands.daily"
@@ -85,10 +86,19 @@ async def states(at: Installed) -> dict[str, Run | None]:
 
 
 async def audit(at: Installed) -> Counter[tuple[str, str | None]]:
-    """(kind, partition key) of every distinct entry."""
-    entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
+    """(kind, partition key) of every distinct entry; of rounds that fired one for every run that is on record."""
+    read = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
+    entries = {each.id: each for each in read}.values()
+    told = [
+        run["run_id"]
+        for each in entries
+        if each.kind is AuditKind.FIRED
+        for run in (each.details or {})["runs"]
+    ]
+    assert len(told) == len(set(told))
+    assert set(told) <= set(await states(at))
     return Counter(
-        (each.kind.value, each.partition_key) for each in {each.id: each for each in entries}.values()
+        (each.kind.value, each.partition_key) for each in entries if each.kind is not AuditKind.FIRED
     )
 
 

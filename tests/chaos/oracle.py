@@ -214,7 +214,11 @@ def _read_audit(records: Iterable[Raw], verdict: Verdict) -> _Entries:
         seen.add(entry["id"])
         kind = entry["kind"]
         verdict.audited[kind] += 1
-        if kind in ("consumer-registered", "dispatch-cap-reached"):  # about no event
+        if kind in (
+            "consumer-registered",
+            "dispatch-cap-reached",
+            "fired",
+        ):  # about no event, or known by commands
             continue
         if entry["service"] == "ingest" or kind == "unreadable-record":
             entries.by_position[kind, entry["position"]].add(entry["id"])

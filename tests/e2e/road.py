@@ -18,6 +18,7 @@ from tests.broker.conftest import Installed
 from tests.e2e.outside import Outside, Record
 from tests.e2e.readings import EXAMPLE, Reading
 from tests.servers.process import Server
+from tidegate.core.audit import AuditKind
 
 SERVICES = ("ingest", "mapper", "rollup", "dispatcher")
 COMMANDS = ("run-commands.daily_temperatures", "run-commands.monthly_temperatures")
@@ -89,12 +90,13 @@ class Road:
             time.sleep(_POLL_S)
 
     def audit(self) -> dict[str, Mapping[str, Any]]:
-        """Audit entries by id: written again after a crash, an entry has the same id; without the creation of jobs."""
-        return {
-            record.value["id"]: record.value
-            for record in self.outside.read("audit-log")
-            if record.value["kind"] != "consumer-registered"
-        }
+        """Audit entries by id, without those of jobs that were created and rounds that fired.
+
+        Written again after a crash, an entry has the same id.
+        """
+        entries = (record.value for record in self.outside.read("audit-log"))
+        told = (AuditKind.CONSUMER_REGISTERED, AuditKind.FIRED)
+        return {entry["id"]: entry for entry in entries if entry["kind"] not in told}
 
     def audit_kinds(self) -> Counter[str]:
         return Counter(entry["kind"] for entry in self.audit().values())

@@ -114,7 +114,12 @@ FAULTS: Final = (
     _script(FOLD, "elseif is_routed_alike(job.routing, folded) then", "elseif false then", _ALIKE),
     _script(FOLD, "elseif is_routed_alike(job.routing, folded) then", "elseif true then", _PARTED),
     _script(FOLD, "if due then bring_deadline(due, what) end", "", _CHANGE),
-    _script(FOLD, "if not values[1] then values[1] =", "do values[1] =", _WITHDRAWN),
+    _script(
+        FOLD,
+        "if not values[1] then values[1] =",
+        "do values[1] =",
+        "test_a_record_of_thousands_of_members_is_folded_in_one_call",
+    ),
     _script(FOLD, "if arrived >= needed and", "if arrived > needed and", _THOUSANDS),
     _script(FOLD, "SLICE + 2 * read", "SLICE", "test_marks_go_at_least_as_fast_as_they_come"),
     _script(

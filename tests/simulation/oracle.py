@@ -398,6 +398,14 @@ class Oracle:
             commands.total() == len(begun) - failed,
             f"{commands.total()} commands for {len(begun)} runs of which {failed} failed at once",
         )
+        fired = [
+            each for each in self._messages("audit-log") if each["kind"] == "fired"
+        ]  # in the transaction: once
+        self._compare(
+            "fired in the audit log",
+            (run_id for run_id, _, _ in begun if not is_failed.get(run_id, False)),
+            (run["run_id"] for entry in fired for run in entry["details"]["runs"]),
+        )
         for run_id in asked:
             self._expect(run_id in states, f"`runs` knows nothing of run {run_id}")
             if state := states.get(run_id):

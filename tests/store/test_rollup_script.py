@@ -1008,6 +1008,8 @@ async def test_a_record_of_thousands_of_members_is_folded_in_one_call(
     assert redis.hget(round_key("t", 0, round_name(DAY.id, DAY.incarnation, "wide")), "count:0") == str(
         size - 1
     )
+    opened = redis.hget(round_key("t", 0, round_name(DAY.id, DAY.incarnation, "wide")), "opened")
+    assert opened == f"0.0.{START_MS}", "a round is named by its first contribution"
     last = entry(1, DAY, "wide", size - 1, size, START_MS)
     reply = (await store.apply(0, 0, 2, START_MS, [(0, 1, [last])]))[0]
     assert isinstance(reply, Applied)

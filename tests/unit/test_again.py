@@ -211,5 +211,24 @@ def test_large_rounds_go_out_a_few_at_a_time_and_in_order() -> None:
         return Pending(number, 0, f"{number}.0", payload, ["j/i1/k"] if is_round else [])
 
     outbox = [item(n, is_round) for n, is_round in enumerate([False, True, False, True, False, True])]
-    assert list(sendable(outbox, 2)) == outbox[:5]
-    assert list(sendable(outbox, 3)) == outbox
+    assert list(sendable(outbox, 2, lambda *_: True)) == outbox[:5]
+    assert list(sendable(outbox, 3, lambda *_: True)) == outbox
+
+
+def test_what_waits_for_a_definition_that_cannot_be_read_holds_back_only_what_is_mapped_after_it() -> None:
+    def item(number: int, job: str | None, is_round: bool = True) -> Pending:
+        if job is None:
+            return Pending(number, 0, f"{number}.0", {"job": ["j"], "generation": 1})
+        payload = {"revision": number} if is_round else {"revision": number, "job": [job]}
+        return Pending(number, 0, f"{number}.0.2.1", payload, [f"{job}/i1/k"] if is_round else [])
+
+    outbox = [item(1, "k"), item(2, "j"), item(3, None), item(4, "k"), item(5, "k", False), item(6, None)]
+    asked: list[tuple[str, int]] = []
+
+    def is_readable(job: str, revision: int) -> bool:
+        asked.append((job, revision))
+        return job != "j"
+
+    assert list(sendable(outbox, 9, is_readable)) == [outbox[0], outbox[2], outbox[5]]
+    assert asked == [("k", 1), ("j", 2)]
+    assert list(sendable(outbox[4:], 9, is_readable)) == outbox[4:]

@@ -106,6 +106,29 @@ def test_a_job_knows_where_it_was_created_though_the_record_is_gone() -> None:
     assert [(each.revision, each.created) for each in (first, changed)] == [(3, 3), (7, 2)]
 
 
+def test_what_a_job_became_is_known_from_the_next_definition_that_can_be_read() -> None:
+    view = DefinitionsView()
+    view.apply(job_record(3, "old"))
+    view.apply(record(5, "job:copy", written({"type": "Job", "id": "copy", "schedule": {"type": "Unknown"}})))
+    assert [view.can_read("copy", revision) for revision in (2, 3, 4, 5, 6)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+    view.apply(job_record(8, "new"))
+    assert view.can_read("copy", 4)
+    found = view.job_from("copy", 5)
+    assert found is not None
+    assert found.revision == 8
+    view.apply(record(9, "job:gone", b"nothing"))
+    assert not view.can_read("gone", 9)
+    view.apply(record(10, "job:gone", None))
+    assert view.can_read("gone", 9)
+    assert view.job_from("gone", 9) is None
+
+
 def test_a_definition_that_cannot_be_read_removes_only_its_own_job() -> None:
     view = DefinitionsView()
     view.apply(job_record(0, "a"))

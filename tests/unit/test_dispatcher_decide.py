@@ -25,8 +25,10 @@ from tidegate.contracts.runs import (
     WindowProgress,
 )
 from tidegate.core.audit import AuditKind
+from tidegate.core.keys import MAX_KEY_CHARACTERS
 from tidegate_dispatcher import decide as deciding
 from tidegate_dispatcher.decide import (
+    FIRED_AT_ONCE,
     Controlled,
     Decisions,
     Input,
@@ -34,6 +36,7 @@ from tidegate_dispatcher.decide import (
     Requested,
     Surroundings,
     cap_reached,
+    fired_entries,
     forgettable,
     wanted,
 )
@@ -149,6 +152,30 @@ def test_a_request_that_failed_before_it_started_is_a_failed_run_without_a_comma
     assert (decided.commands, decided.audit) == ([], [])
     (run,) = decided.runs.values()
     assert (run.state, run.error) == (RunState.FAILED, "the deadline passed")
+
+
+def test_rounds_that_fire_are_told_once_job_by_job_and_some_hundred_at_a_time() -> None:
+    other = request("other").model_copy(update={"job": "other"})
+    failed = request("failed").model_copy(update={"failed": "the deadline passed"})
+    told = [*(request(f"r{n}") for n in range(FIRED_AT_ONCE + 1)), other, failed, request("known")]
+    decided = decide([asked(each) for each in told * 2], {"known": stored("known")}, surroundings(cap=1000))
+    entries = list(fired_entries(decided.fired, NOW))
+    assert [(each.kind, each.job, len((each.details or {})["runs"])) for each in entries] == [
+        (AuditKind.FIRED, "copy", FIRED_AT_ONCE),
+        (AuditKind.FIRED, "copy", 1),
+        (AuditKind.FIRED, "other", 1),
+    ]
+    runs = [run for each in entries for run in (each.details or {})["runs"]]
+    wanted = [{"run_id": each.run_id, "partition_key": "k"} for each in told[:-2]]
+    assert runs == wanted
+    assert len({each.id for each in entries}) == len(entries)
+
+
+def test_a_fired_entry_fits_its_topic_whatever_the_keys() -> None:
+    key = "\U0001f600" * MAX_KEY_CHARACTERS
+    fired = [request(f"{n:032x}", partition_key=key) for n in range(FIRED_AT_ONCE)]
+    (entry,) = fired_entries(fired, NOW)
+    assert len(entry.to_bytes()) < 1024 * 1024 - 1024
 
 
 def test_a_command_says_whether_its_round_was_fired_as_it_was() -> None:

@@ -48,6 +48,8 @@ class AuditKind(StrEnum):
     TICK_SHIFTED = "tick-shifted"
     """A run whose scheduled time a clock change skipped: it starts at the first real instant after it (B024)."""
     # at the dispatcher
+    FIRED = "fired"
+    """Rounds whose runs were taken up, in the transaction that sent their commands; one entry tells of several."""
     DISPATCH_FAILED = "dispatch-failed"
     RUN_ID_MISMATCH = "run-id-mismatch"
     DISPATCH_CAP_REACHED = "dispatch-cap-reached"

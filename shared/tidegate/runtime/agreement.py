@@ -20,7 +20,7 @@ from tidegate.contracts.contributions import DefinitionChange
 from tidegate.contracts.definitions import Installation
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import contributions_partition, shards_of_partition
-from tidegate.contracts.redis_keys import open_key, shard_prefix
+from tidegate.contracts.redis_keys import open_key, runs_prefix, shard_prefix
 from tidegate.contracts.topics import CONTRIBUTIONS, RUNS
 from tidegate.core.audit import AuditKind
 from tidegate.runtime.census import Orphan, census
@@ -167,7 +167,7 @@ async def compare(
             found += shard_differences(state, tp.partition, offset, bounds[tp])
             found += await _rounds_of_no_job(redis, namespace, shard, view, bounds[tp][0])
     for number in range(counts.partitions):
-        next_offset = await redis.hget(f"{namespace}:{{d{number}}}:log", "next")
+        next_offset = await redis.hget(f"{runs_prefix(namespace, number)}log", "next")
         stands = None if next_offset is None else int(next_offset)
         found += runs_differences(number, stands, bounds[TopicPartition(RUNS, number)])
     beginnings = {
@@ -260,10 +260,10 @@ async def repair(
             if each.repair is Repair.DROP_SHARD:
                 await drop_shard(redis, namespace, int(each.target), counts)
             elif each.repair is Repair.RESET_RUNS:
-                prefix = f"{namespace}:{{d{each.target}}}:"
-                await redis.delete(*(prefix + name for name in ("log", "runs", "sent")))
+                # The owner finds that it stands nowhere, and makes all of it again.
+                await redis.delete(f"{runs_prefix(namespace, int(each.target))}log")
             elif each.repair is Repair.CLOSE_JOB:
-                change = DefinitionChange(job=each.target, revision=view.next_offset - 1, is_deleted=True)
+                change = DefinitionChange(job=each.target, revision=view.next_offset - 1)
                 await send_all(
                     producer,
                     [Outgoing(CONTRIBUTIONS, n, None, change.to_bytes()) for n in range(counts.partitions)],

@@ -30,7 +30,7 @@ IN_SHARD: Final = (
     "round",
     "moved",
 )
-IN_PARTITION: Final = ("log", "runs", "sent")
+IN_PARTITION: Final = ("log", "runs", "active", "queued", "paused", "queue", "sent")
 ALONE: Final = ("installation", "started")
 EXPIRING: Final = {"seen": "event", "accept-gap": "accepted gap"}
 """Keys that have a time to live, with their kinds."""
@@ -104,8 +104,8 @@ def kind_of(key: str, shards: int, partitions: int) -> tuple[str | None, int | N
         kind, _, rest = name.partition(":")
         if tag.isdecimal() and int(tag) < shards and kind in IN_SHARD:
             return kind, int(tag), rest
-        if tag[:1] == "d" and tag[1:].isdecimal() and int(tag[1:]) < partitions and name in IN_PARTITION:
-            return f"dispatcher {name}", None, ""
+        if tag[:1] == "d" and tag[1:].isdecimal() and int(tag[1:]) < partitions and kind in IN_PARTITION:
+            return f"dispatcher {kind}", None, ""
         return None, None, name
     kind, _, rest = key.partition(":")
     return EXPIRING.get(kind, kind if kind in ALONE else None), None, rest

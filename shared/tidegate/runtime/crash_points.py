@@ -25,7 +25,10 @@ POINTS: Final = (
     "rollup.applied",
     "rollup.sent",
     "rollup.confirmed",
+    "rollup.changed",  # changes of definitions are on the log
+    "rollup.reached",  # deadlines that have come are on the log
     "rollup.committed",
+    "dispatcher.fenced",  # the predecessor is, and nothing has been read yet
     "dispatcher.read",
     "dispatcher.decided",
     "transaction.produced",  # of the dispatcher or a worker: all is written but the end of the transaction

@@ -126,13 +126,23 @@ class DefinitionsView:
         return None
 
     def job_from(self, job_id: str, revision: int) -> DefinedJob | None:
-        """The definition that the record at `revision` gave or, where compaction took that, the next one.
+        """The definition that the record at `revision` gave or, where compaction took that or it cannot be read, the
+        next one.
 
-        None where it deleted the job, or cannot be read.
+        None where it deleted the job, or none can be read.
         """
+        return next(
+            (defined for at, defined in self._from(job_id, revision) if at not in self._unreadable), None
+        )
+
+    def can_read(self, job_id: str, revision: int) -> bool:
+        """Whether `job_from` knows what became of the job, or will once it has read as far."""
+        offsets = [at for at, _ in self._from(job_id, revision)]
+        return not offsets or any(at not in self._unreadable for at in offsets)
+
+    def _from(self, job_id: str, revision: int) -> Sequence[tuple[int, DefinedJob | None]]:
         history = self._jobs.get(job_id, [])
-        place = bisect_left(history, revision, key=lambda each: each[0])
-        return history[place][1] if place < len(history) else None
+        return history[bisect_left(history, revision, key=lambda each: each[0]) :]
 
     def revisions(self) -> dict[str, int]:
         """The offset of the newest record of every job, deletions included; without those that cannot be read."""
