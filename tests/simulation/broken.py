@@ -243,7 +243,7 @@ def _(_: Callable[[], Loop]) -> Iterator[None]:
         yield
 
 
-@breaks("R3", seed=1, targets=("rollup",), faults=("kill", "lose"), jobs=("each", "plain", "both"))
+@breaks("R3", seed=48, targets=("rollup",), faults=("kill", "lose"), jobs=("each", "plain", "both"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The group's offset moves before what fired is sent."""
     send, commit = PartitionOwner._send, PartitionOwner.commit
@@ -390,7 +390,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 # dispatcher
 
 
-@breaks("T2", seed=1, targets=("dispatcher",), faults=("depose", "spawn", "freeze"))
+@breaks("T2", seed=1, targets=("dispatcher",), faults=("depose",), jobs=("each", "both", "plain", "late"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Transactional ids belong to the process instead of the partition, so that nobody is fenced."""
     begin, numbers = PartitionTransactions.__init__, count()
@@ -441,7 +441,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(tidegate_dispatcher.main, "forgettable", forgettable)
 
 
-@breaks("T7.audit", seed=1, targets=("rollup",), faults=("later",), jobs=("each", "both", "plain"))
+@breaks("T7.audit", seed=3, targets=("rollup",), faults=("later",), jobs=("each", "both", "plain"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """A run that is asked for again from another place is dropped without a word."""
 
