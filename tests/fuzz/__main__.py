@@ -40,7 +40,7 @@ def main() -> int:
     for name, number in counted.most_common():
         print(f"{number:>8} {name}")
     for problem in problems[:SHOWN]:
-        print(f"PROBLEM {problem}")
+        print(f"PROBLEM {problem}"[:2_000])
     print(f"seed={seed} {line} seconds={monotonic() - began:.0f}")
     return int(bool(problems))
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from random import Random
+from time import process_time
 from typing import Any, Final
 
 import yaml
@@ -39,6 +40,10 @@ MEMORY: Final = 1 << 30
 LONGEST_MESSAGE: Final = 1_500
 BY_COMMAND: Final = 50
 """Every so many go through the real command too."""
+
+_MOST_YAML: Final = 200_000
+"""Bytes: PyYAML reads some hundred thousand a second."""
+SAID: Final = 250
 
 STRANGE: Final = (
     *(
@@ -411,7 +416,9 @@ def _text_of(dice: Random) -> tuple[str, bytes]:
     raw = text.encode("utf-8", "surrogatepass")
     if dice.random() < 0.15:
         raw = _spoiled(dice, raw)
-    return dice.choice((".yaml", ".yml")) if is_yaml else ".json", raw
+    if is_yaml:
+        return dice.choice((".yaml", ".yml")), raw[:_MOST_YAML]
+    return ".json", raw
 
 
 def _yaml(dice: Random, tree: Any) -> str:
@@ -571,6 +578,9 @@ def check_all(folder: Path, seed: int, count: int) -> tuple[str, Counter[str], l
             counted[what] += 1
             if problem is not None:
                 problems.append(f"number {number}: {problem}\n    {raw[:400]!r}")
+                print(f"PROBLEM {problems[-1]}", flush=True)
+            if (number + 1) % SAID == 0:
+                print(f"{number + 1} definitions, {process_time():.0f} s of processor time", flush=True)
         grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) // 1024
     line = f"definitions={count} accepted={counted['accepted']} refused={counted['refused']} problems={len(problems)}"
     return f"{line} grown_mib={grown_mib}", counted, problems

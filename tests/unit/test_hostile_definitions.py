@@ -253,6 +253,7 @@ def test_a_file_whose_aliases_stand_for_billions_is_refused_with_the_line(tmp_pa
         ("!!bool maybe", "'maybe' is no bool"),
         ("!!int x", "'x' is no int"),
         ("9" * 5_000, "a number of 5,000 digits"),
+        ("[" * 1_000 + "]" * 1_000, "brackets are nested too deeply"),
     ],
 )
 def test_a_value_that_json_does_not_know_is_refused_with_its_line(

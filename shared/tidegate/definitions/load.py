@@ -28,7 +28,12 @@ FILE_MODULE: Final = "<definitions>"
 _MAX_VALUES: Final = 1_000_000
 """Objects, lists, names, numbers and texts of a YAML file, far more than anybody's definitions have."""
 
+_MAX_BRACKETS: Final = 100
+"""Of lists and objects inside each other on one line of YAML."""
+
 _QUOTED: Final = 500
+"""Characters of either end of a message that says more."""
+
 _MAX_DIGITS: Final = 4_300
 """Of a whole number; Python reads no longer ones."""
 
@@ -213,10 +218,15 @@ def _tag_problem(node: "Node") -> str | None:
 
 @lru_cache(maxsize=1)
 def _yaml_loader() -> "type[SafeLoader]":
-    from yaml import SafeLoader
+    from yaml import MarkedYAMLError, SafeLoader
 
     class Loader(SafeLoader):
         yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own way
+
+        def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+            if self.flow_level >= _MAX_BRACKETS:  # each costs PyYAML as much as all around it
+                raise MarkedYAMLError(None, None, "brackets are nested too deeply", self.get_mark())
+            super().fetch_flow_collection_start(TokenClass)
 
     for tag, _, first in _SCALARS:
         Loader.add_implicit_resolver(_TAGS + tag, _FORMS[tag], first)
