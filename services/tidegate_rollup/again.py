@@ -106,7 +106,7 @@ def _closed(
 ) -> AuditEntry:
     why = "; ".join(reasons) or f"the job no longer waits for asset {event.asset!r}"
     return AuditEntry(
-        id=audit_id(AuditKind.ROUND_CLOSED, position, found.first_ordinal, found.job.id, number),
+        id=audit_id(AuditKind.ROUND_CLOSED, position, found.first_ordinal, found.job.id, found.key, number),
         kind=AuditKind.ROUND_CLOSED,
         service=SERVICE,
         at=found.at,

@@ -129,6 +129,13 @@ def test_an_event_that_counts_nowhere_is_closed_with_the_reason() -> None:
     assert all("'k'" in entry.message for entry in entries)
 
 
+def test_rounds_of_two_shards_that_one_record_closes_have_entries_of_their_own() -> None:
+    """A change is folded into every shard of its partition, each of which numbers the rounds that it moves."""
+    rounds = [waiting_round(("m:1:0", kept(f"of {key}")), key=key) for key in ("k1", "k2")]
+    ids = [entry.id for found in rounds for entry in map_again(found, *changed(A), 1)[1]]
+    assert len(set(ids)) == 2
+
+
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "created again"])
 def test_nothing_of_a_deleted_job_counts_for_the_one_that_is_created_again(is_deleted: bool) -> None:
     found = waiting_round(("m:0:0", kept("e1")))
