@@ -68,7 +68,7 @@ def _try_switches() -> int:
             verdict = f"wrong anyway: {wrong_anyway[0]}" if wrong_anyway else f"caught: {found[1]}"
             verdict = f"seed {found[0]} {verdict}"
         unnoticed += " caught: " not in verdict
-        print(f"{name}: {verdict}"[:400], flush=True)
+        print(f"{name}: {verdict}"[:400].replace("\n", " "), flush=True)
     return unnoticed
 
 

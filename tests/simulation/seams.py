@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import lru_cache
 from typing import Any, Protocol
 from unittest.mock import patch
 
@@ -20,6 +21,8 @@ from tests.simulation.redis import Client
 from tests.simulation.scheduling import Calls, Loop, current
 from tidegate.contracts.topics import DEFINITIONS, MAX_INTERNAL_BYTES
 from tidegate.core.plain import from_plain
+from tidegate.definitions import Job
+from tidegate.definitions.routes import JobRoutes
 from tidegate.runtime import consumer, metrics, producer, starting, state, transactions
 from tidegate.runtime import definitions_view as definitions_view_module
 from tidegate.runtime.definitions_view import DefinitionsView
@@ -121,7 +124,7 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
         for name in vars(metrics):
             if name.isupper():
                 put(metrics, **{name: _NoMetric()})
-        put(definitions_view_module, from_plain=_from_plain)
+        put(definitions_view_module, from_plain=_from_plain, JobRoutes=lru_cache(_routes))
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
         yield
         structlog.reset_defaults()
@@ -138,6 +141,11 @@ class _NoMetric:
     def set(self, *_: object) -> None: ...
 
     def observe(self, *_: object) -> None: ...
+
+
+def _routes(job: Job) -> JobRoutes:
+    """What a view makes of a job only to see that it can."""
+    return JobRoutes(job)
 
 
 _made: dict[str, Any] = {}

@@ -306,6 +306,9 @@ def test_audit_ids_are_the_same_for_a_repeat_and_differ_for_anything_else() -> N
     first = ids("blue", "e1", "p@1")
     assert first == ids("blue", "e1", "p@1")
     assert len({*first, *ids("blue", "e2", "p@1"), *ids("blue", "e1", "p@2")}) == 6
+    two_ways = plan([defined("j", A | AssetAlias("out"), DAY)])
+    _, refused = map_event(event(key="blue", aliases=("out",)), two_ways, "p@1")
+    assert len({entry.id for entry in refused}) == len(refused) == 2
 
 
 # Mappers of users' own
