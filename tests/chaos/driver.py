@@ -158,6 +158,9 @@ def run(
         struck, left_over = time.monotonic(), feed.left
         faults.set_clocks_right()
         feed.hurry(most_per_s)
+        ended = [
+            f"{each.label} ended by itself{each.log_tail(4)}" for each in fleet.members if not each.is_running
+        ]
         fleet.start()
         fed = time.monotonic()
         left = fleet.settle(_SETTLE_S, redis.deadlines)
@@ -169,6 +172,8 @@ def run(
             f"{began - started:.0f} s to start, {struck - began:.0f} s of faults, {fed - struck:.0f} s for the last"
             f" {left_over} records, {settled - fed:.0f} s to settle, {time.monotonic() - settled:.0f} s to judge"
         )
+        for problem in ended:
+            verdict.unexpected(problem)
         if left:
             verdict.unexpected(f"records still wait after {_SETTLE_S:g} s: {left}")
         return Report(

@@ -155,6 +155,8 @@ class Faults:
         with self._watch.fault():
             time.sleep(held_s)
             os.kill(victim.pid, signal.SIGCONT)
+        if point == "somewhere":
+            self._restart(victim, None)  # or it would freeze at the point later, when nobody wakes it
         return f"{victim.label} at {point} for {held_s:.1f} s"
 
     def _rebalance(self, dice: random.Random) -> str:

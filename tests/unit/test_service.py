@@ -141,6 +141,22 @@ def test_a_session_that_fails_is_started_again_with_the_reason_in_readiness(tmp_
     assert "ConnectionError: no broker" in err
 
 
+def test_a_cancellation_that_a_client_passes_on_ends_the_session_and_not_the_service(tmp_path: Path) -> None:
+    process = run_service(
+        """
+        import asyncio
+        if runs == 1:
+            task = asyncio.create_task(asyncio.sleep(60))
+            task.cancel()
+            await task
+        state.stopping.set()
+        """,
+        tmp_path,
+    )
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out.split()) == (0, ["session", "1", "session", "2"]), err
+
+
 def test_a_session_that_does_not_stop_is_left_at_the_deadline(tmp_path: Path) -> None:
     process = run_service(
         """

@@ -80,7 +80,11 @@ async def _sessions(settings: S, state: ServiceState, session: Session[S]) -> No
         try:
             await session(settings, state)
             ended = "stopped"
-        except Exception as error:  # whatever failed, the next session starts from what is stored
+        except (Exception, asyncio.CancelledError) as error:
+            # Whatever failed, the next session starts from what is stored. A client of aiokafka that is stopped while
+            # its broker is away may pass on the cancellation of a task of its own: nobody asked this one to end.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
             ended = type(error).__name__
             reason = f"{ended}: {error}"[:500]
             state.block("session", reason)

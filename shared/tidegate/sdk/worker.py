@@ -159,7 +159,11 @@ class Worker:
             try:
                 session = Session(self._options, dict(self._functions), set(self._topics.values()), stopping)
                 await session.run()
-            except Exception as error:  # the next session starts from what is committed
+            except (Exception, asyncio.CancelledError) as error:
+                # The next session starts from what is committed. A client of aiokafka that is stopped while its broker
+                # is away may pass on the cancellation of a task of its own.
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
                 log.error("worker was interrupted, will try again: %s: %s", type(error).__name__, error)
                 wait_s = _FIRST_WAIT_S if clock() - started > 30 else wait_s
                 with contextlib.suppress(TimeoutError):
