@@ -377,7 +377,8 @@ def _mutate(dice: Random, tree: Any) -> Any:
                     dice.choice(HOSTILE)
                 )
         case 9:
-            owner[last] = [deepcopy(value) for _ in range(dice.choice((0, 2, 30, 500)))]
+            most = 200_000 // len(repr(value)) + 1
+            owner[last] = [deepcopy(value) for _ in range(min(most, dice.choice((0, 2, 30, 500))))]
         case 10:
             for _ in range(dice.choice((1, 2, 50, 400))):
                 value = dice.choice(

@@ -126,6 +126,7 @@ def test_a_schedule_by_the_clock_is_refused_since_no_service_has_one(schedule: S
         Job("j"),
         Job("j", inlets=[Asset.ref(name="a")], outlets=[AssetAlias("out"), B], team="ops"),
         Job("j", [A, B]),
+        Job("j", [Asset("a", extra={"type": {"type": ["x"]}})]),
         Job("j", A | AssetAlias("out")),
         Job("j", NullTimetable()),
         Job("j", PartitionedAtRuntime()),

@@ -164,7 +164,7 @@ def _check_effects(job: Job) -> None:
 def _types(data: Any) -> Iterator[str]:
     """The types that plain data names."""
     if isinstance(data, dict):
-        if (name := data.get("type")) in type_registry:
+        if isinstance(name := data.get("type"), str) and name in type_registry:  # an `extra` may hold anything
             yield name
         for value in data.values():
             yield from _types(value)
