@@ -7,6 +7,8 @@ in which pytest has them, since they share what is started for a module.
 import re
 from typing import Final
 
+import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
@@ -18,6 +20,10 @@ _BACKEND: Final = re.compile(r"\[(?:.*-)?(embedded|real)\b")
 
 class TwoEnded(LoadScopeScheduling):  # type: ignore[misc]  # it says nothing of types
     """Hands out files: the first worker gets waiting ones as long as there are some, the others computing ones."""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        config.option.loadscopereorder = False  # it would put those with few tests, the longest, last
+        super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")

@@ -29,7 +29,7 @@ from tidegate.contracts.definitions import Installation
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import from_plain, plain, type_registry
 from tidegate.definitions import Definitions, load_definitions
-from tidegate.runtime.applying import _check_effects, _check_ids, _commands_topic, _warnings
+from tidegate.runtime.applying import _check_effects, _check_ids, _commands_topic, _compared, _warnings
 from tidegate.runtime.embedded import embedded_blocking
 from tidegate.runtime.installing import install
 
@@ -377,7 +377,8 @@ def _mutate(dice: Random, tree: Any) -> Any:
                     dice.choice(HOSTILE)
                 )
         case 9:
-            owner[last] = [deepcopy(value) for _ in range(dice.choice((0, 2, 30, 500)))]
+            most = 200_000 // len(repr(value)) + 1
+            owner[last] = [deepcopy(value) for _ in range(min(most, dice.choice((0, 2, 30, 500))))]
         case 10:
             for _ in range(dice.choice((1, 2, 50, 400))):
                 value = dice.choice(
@@ -509,6 +510,7 @@ def _effects(definitions: Definitions) -> None:
         _commands_topic(job, 2)
         list(_warnings(job, definitions.jobs, definitions.assets, multi_team=False))
     for one in (*definitions.jobs, *definitions.assets):
+        _compared(one, None)
         written = json.dumps(plain(one), allow_nan=False)
         assert from_plain(json.loads(written)) == one, f"{written[:300]} is read back as something else"
 
@@ -533,7 +535,9 @@ def problem_of(path: Path) -> tuple[str, str | None]:
 
 
 def names_place(reason: str, path: Path) -> bool:
-    return str(path) in reason or "Job.id " in reason or "job '" in reason or 'job "' in reason
+    return str(path) in reason or any(
+        name in reason for name in ("Job.id ", "job '", 'job "', "asset '", 'asset "')
+    )
 
 
 def by_command(kafka: str, path: Path) -> str | None:

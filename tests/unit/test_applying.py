@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,7 @@ def test_a_schedule_by_the_clock_is_refused_since_no_service_has_one(schedule: S
         Job("j"),
         Job("j", inlets=[Asset.ref(name="a")], outlets=[AssetAlias("out"), B], team="ops"),
         Job("j", [A, B]),
+        Job("j", [Asset("a", extra={"type": {"type": ["x"]}})]),
         Job("j", A | AssetAlias("out")),
         Job("j", NullTimetable()),
         Job("j", PartitionedAtRuntime()),
@@ -250,3 +252,17 @@ def test_rollups_that_can_never_meet_under_one_key_are_warned_of() -> None:  # D
     (warning,) = warnings_of(declared("every"))
     assert "'all', 'every'" in warning
     assert warnings_of(declared("all")) == []
+
+
+@pytest.mark.parametrize(("depth", "is_refused"), [(100, False), (230, True), (400, True)])
+def test_what_is_nested_too_deeply_for_readers_is_refused(depth: int, is_refused: bool) -> None:
+    nested: Any = "x"
+    for _ in range(depth):
+        nested = [nested]
+    asset = Asset("a", extra={"deep": nested})
+    if is_refused:
+        with pytest.raises(DefinitionError, match="asset 'a' cannot be written and read back as JSON"):
+            _compared(asset, None)
+    else:
+        record, _ = _compared(asset, None)
+        assert DefinitionRecord.from_bytes(record.to_bytes()).body["extra"] == {"deep": nested}

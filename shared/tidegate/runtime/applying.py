@@ -172,16 +172,27 @@ def _compared(declared: Job | Asset, stored: Stored | None) -> tuple[DefinitionR
     kind: Kind = "asset" if isinstance(declared, Asset) else "job"
     body: dict[str, Any] = plain(declared)
     if stored is None:
-        return (
-            DefinitionRecord(kind=kind, id=_id(declared), incarnation=secrets.token_hex(4), body=body),
-            What.CREATED,
-        )
+        record = DefinitionRecord(kind=kind, id=_id(declared), incarnation=secrets.token_hex(4), body=body)
+        _written(record)
+        return record, What.CREATED
     record = stored.record.model_copy(update={"body": body})
     # Through JSON, since tuples come back as lists and numbers may change their kind.
-    if record.to_bytes() == stored.record.to_bytes():
+    if _written(record) == stored.record.to_bytes():
         return record, What.UNCHANGED
     created = stored.revision if record.created is None else record.created
     return record.model_copy(update={"created": created}), What.CHANGED
+
+
+def _written(record: DefinitionRecord) -> bytes:
+    """The record's bytes; raises DefinitionError where no service could read them, as when they nest too deeply."""
+    try:
+        raw = record.to_bytes()
+        DefinitionRecord.from_bytes(raw)
+    except ValueError as error:
+        raise DefinitionError(
+            f"{record.kind} {record.id!r} cannot be written and read back as JSON: {str(error)[:300]}"
+        ) from error
+    return raw
 
 
 def _check_ids(declared: Sequence[Job], stored: Mapping[str, Stored]) -> None:
@@ -211,7 +222,9 @@ def _check_effects(job: Job) -> None:
 def _types(data: Any) -> Iterator[str]:
     """The types that plain data names."""
     if isinstance(data, dict):
-        if (name := data.get("type")) in type_registry:
+        if (
+            isinstance(name := data.get("type"), str) and name in type_registry
+        ):  # an `extra` may hold anything
             yield name
         for value in data.values():
             yield from _types(value)
