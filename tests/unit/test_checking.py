@@ -198,27 +198,27 @@ def warned(name: str, broker: dict[str, str] | None = None, days: int = 7, **con
 
 
 def test_a_log_that_does_not_reach_back_over_the_longest_window_and_the_horizon_is_warned_of() -> None:  # R2
-    assert warned(CONTRIBUTIONS, days=23) == []  # 30 days are kept
-    (warning,) = warned(CONTRIBUTIONS, days=24)
-    assert "24 days of job 'job'" in warning
-    assert str(31 * DAY_MS) in warning
+    assert warned(CONTRIBUTIONS, days=38) == []  # 45 days are kept
+    (warning,) = warned(CONTRIBUTIONS, days=39)
+    assert "39 days of job 'job'" in warning
+    assert str(46 * DAY_MS) in warning
     assert warned(CONTRIBUTIONS, days=366, retention_ms="-1") == []
     (warning,) = warned(CONTRIBUTIONS, retention_bytes="1000000")
     assert "retention.bytes 1000000" in warning
 
 
 def test_offsets_that_are_forgotten_before_their_log_are_warned_of() -> None:  # R3
-    month = str(30 * 24 * 60)
-    assert warned(CONTRIBUTIONS, {"offsets.retention.minutes": month}) == []
+    kept = str(45 * 24 * 60)
+    assert warned(CONTRIBUTIONS, {"offsets.retention.minutes": kept}) == []
     (warning,) = warned(CONTRIBUTIONS, {"offsets.retention.minutes": "10080"})
-    assert "for 7 days, and logs for 30 days" in warning
-    (warning,) = warned(CONTRIBUTIONS, {"offsets.retention.minutes": month}, retention_ms="-1")
+    assert "for 7 days, and logs for 45 days" in warning
+    (warning,) = warned(CONTRIBUTIONS, {"offsets.retention.minutes": kept}, retention_ms="-1")
     assert "logs for ever" in warning
 
 
 def test_definitions_that_are_compacted_before_their_events_are_warned_of() -> None:  # I3
-    (warning,) = warned(DEFINITIONS, min_compaction_lag_ms=str(29 * DAY_MS))
-    assert f"min.compaction.lag.ms to {30 * DAY_MS}" in warning
+    (warning,) = warned(DEFINITIONS, min_compaction_lag_ms=str(44 * DAY_MS))
+    assert f"min.compaction.lag.ms to {45 * DAY_MS}" in warning
 
 
 def test_several_nodes_of_a_cluster_are_one_setting() -> None:

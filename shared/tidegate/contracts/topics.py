@@ -72,6 +72,8 @@ RUN_COMMANDS_PREFIX: Final = "run-commands."
 _TEAM: Final = re.compile(r"[A-Za-z0-9_-]{1,200}", re.ASCII)
 _WEEK: Final = timedelta(days=7)
 _MONTH: Final = timedelta(days=30)
+_REBUILD: Final = timedelta(days=45)
+"""What state is made from again: the windows of a month, and the horizon, with some days to spare (rule R2)."""
 _SLACK: Final = 64 * 1024
 
 
@@ -81,18 +83,18 @@ def declared_topics(partitions: int) -> tuple[Topic, ...]:
     return (
         Topic(ASSET_EVENTS, "asset name", partitions, delete, _WEEK, fixed=False),
         Topic(REJECTED, "as received", 1, delete, _MONTH, fixed=False),
-        Topic(ACCEPTED, "asset name", partitions, delete, _MONTH, fixed=True),
-        Topic(CONTRIBUTIONS, "job + downstream key", partitions, delete, _MONTH, fixed=True),
+        Topic(ACCEPTED, "asset name", partitions, delete, _REBUILD, fixed=True),
+        Topic(CONTRIBUTIONS, "job + downstream key", partitions, delete, _REBUILD, fixed=True),
         Topic(
             RUN_REQUESTS,
             "job",
             partitions,
             delete,
-            _MONTH,
+            _REBUILD,
             fixed=True,
             max_message_bytes=MAX_INTERNAL_BYTES + _SLACK,
         ),
-        Topic(RUN_EVENTS, "job", partitions, delete, _MONTH, fixed=True),
+        Topic(RUN_EVENTS, "job", partitions, delete, _REBUILD, fixed=True),
         Topic(
             RUNS,
             "run id or job",
@@ -103,7 +105,7 @@ def declared_topics(partitions: int) -> tuple[Topic, ...]:
             max_message_bytes=MAX_INTERNAL_BYTES + _SLACK,
         ),
         Topic(AUDIT, "job or asset", partitions, delete, _MONTH, fixed=False),
-        Topic(DEFINITIONS, "job or asset id", 1, compact, _MONTH, fixed=True),
+        Topic(DEFINITIONS, "job or asset id", 1, compact, _REBUILD, fixed=True),
     )
 
 
