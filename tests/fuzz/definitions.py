@@ -28,7 +28,7 @@ from tidegate.cli import app
 from tidegate.contracts.definitions import Installation
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import from_plain, plain, type_registry
-from tidegate.definitions import Definitions, load_definitions
+from tidegate.definitions import Asset, Definitions, Job, load_definitions
 from tidegate.runtime.applying import _check_effects, _check_ids, _commands_topic, _compared, _warnings
 from tidegate.runtime.embedded import embedded_blocking
 from tidegate.runtime.installing import install
@@ -509,7 +509,8 @@ def _effects(definitions: Definitions) -> None:
         _check_effects(job)
         _commands_topic(job, 2)
         list(_warnings(job, definitions.jobs, definitions.assets, multi_team=False))
-    for one in (*definitions.jobs, *definitions.assets):
+    every: list[Job | Asset] = [*definitions.jobs, *definitions.assets]
+    for one in every:
         _compared(one, None)
         written = json.dumps(plain(one), allow_nan=False)
         assert from_plain(json.loads(written)) == one, f"{written[:300]} is read back as something else"
