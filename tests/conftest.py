@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -23,6 +24,26 @@ def _missing() -> dict[str, str]:
 
 def _is_ci() -> bool:
     return os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """What a test says of itself may hold half of a surrogate pair, which cannot be sent to the other process."""
+    return _sendable((yield))
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_sendable(key): _sendable(each) for key, each in value.items()}
+    return type(value)(map(_sendable, value)) if isinstance(value, list | tuple) else value
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In CI a failure is named at once, as a run may be ended before it comes to its summary."""
+    if report.failed and _is_ci() and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED at {report.when}: {report.nodeid}", flush=True)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -139,7 +139,7 @@ def _changed(
         details={
             "from_revision": found.job.revision,
             "revision": found.revision,
-            "events": len(found.events),
+            "event_count": len(found.events),
             "keys": [key or None for key in keys[:_NAMED]],
         },
     )

@@ -298,7 +298,7 @@ def test_b055_a_new_job_starts_from_now_and_takes_what_was_stored_only_where_it_
         assert {len(command["triggering_asset_events"]) for command in commands} == {7}
         assert on.waiting("week55") == pending
     told = on.audit("replayed", job="week55")
-    assert [(each["details"]["by"], each["details"]["events"]) for each in told] == [("ana", 501)] * 2
+    assert [(each["details"]["by"], each["details"]["event_count"]) for each in told] == [("ana", 501)] * 2
 
     schedule = PartitionedAssetTimetable(Asset("daily55"), weeks())
     applied = on.apply(Job("asks55", schedule, replay_from="beginning"))

@@ -96,7 +96,7 @@ FAULTS: Final = (
     _script(CONTROLS, "'(' .. id .. '0')", "'(' .. id .. '9')", _CHANGE),
     _script(CONTROLS, "    forget_deadlines(moved)\n", "", _CHANGE),
     _script(CONTROLS, "if is_routed_alike(routing, before) then", "if false then", _ALIKE),
-    _script(CONTROLS, "by_revision(ref, newest(job.id).revision)", "ref", _ALIKE),
+    _script(CONTROLS, "by_revision(ref, newest(job.id, at).revision)", "ref", _ALIKE),
     _script(
         CONTROLS,
         "string.match(its_opened, '^%d+%.%d+') ~= opened",
@@ -143,7 +143,7 @@ FAULTS: Final = (
     ),
     _rollup(
         "decide",
-        "entry.event.at if entry.is_remapped else entry.at, []",
+        "entry.event.at if has_waited else entry.at, []",
         "entry.at, []",
         "test_a_contribution_brings_its_round_the_earliest_of_the_deadlines",
     ),
@@ -167,13 +167,13 @@ FAULTS: Final = (
     ),
     _rollup(
         "acted",
-        "control.id if isinstance(control, OperatorAction) else position, control.job",
-        "position, control.job",
+        "cause = control.id if isinstance(control, OperatorAction) else position",
+        "cause = position",
         "test_an_action_on_a_round_that_is_gone_says_so_once",
     ),
     _again(
-        "        if not taken:",
-        "        if False:",
+        "        if taken:",
+        "        if True:",
         "test_an_event_that_counts_nowhere_is_closed_with_the_reason",
     ),
     _again(
@@ -182,8 +182,8 @@ FAULTS: Final = (
         "test_nothing_of_a_deleted_job_counts_for_the_one_that_is_created_again",
     ),
     _again(
-        "found.job.id, found.key),",
-        "found.job.id),",
+        "found.job.id, found.key\n",
+        "found.job.id\n",
         "test_rounds_that_one_change_closes_in_several_shards_are_told_apart",
     ),
     _again(
@@ -193,13 +193,13 @@ FAULTS: Final = (
     ),
     # the dispatcher's decisions
     _dispatcher(
-        "(run.source, run.offset) != (each.source, each.request.offset)",
-        "run.source != each.source",
+        "(run.source, run.offset) != (asked.source, request.offset)",
+        "run.source != asked.source",
         "test_a_known_run_id_from_another_place_is_audited_and_sends_nothing",
     ),
     _dispatcher(
-        "run = decisions.runs.get(run_id) or known.get(run_id)",
-        "run = known.get(run_id)",
+        "return self.decisions.runs.get(run_id) or self._known.runs.get(run_id)",
+        "return self._known.runs.get(run_id)",
         "test_every_run_id_gives_one_command_and_a_known_one_none",
     ),
     _dispatcher(
@@ -219,8 +219,8 @@ FAULTS: Final = (
         "limit - FRAMING_BYTES", "limit", "test_what_a_topic_cannot_take_is_undeliverable_and_stops_nobody"
     ),
     _dispatcher(
-        "    elif not request.failed:\n",
-        "    else:\n",
+        "        if not request.failed:  #",
+        "        if True:  #",
         "test_a_request_that_failed_before_it_started_is_a_failed_run_without_a_command",
     ),
     # ingest's decisions

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final, Self
 from zlib import crc32
 
@@ -241,6 +242,8 @@ class Consumer:
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._paused: set[TopicPartition] = set()
         self._positions: dict[TopicPartition, int] = {}
+        self._coordinator = SimpleNamespace(coordinator_id=0)
+        """Always there: readiness is no part of a schedule."""
 
     async def start(self) -> None: ...
 

@@ -117,7 +117,7 @@ def test_events_count_where_the_new_definition_has_them() -> None:
     )
     mapped, (note,) = map_again(found, *changed(A & B, RollupMapper(StartOfDayMapper(), DayWindow())), 1)
     assert (note.kind, note.job, note.partition_key) == (AuditKind.DEFINITION_CHANGED, "j", "k")
-    assert note.details == {"from_revision": 7, "revision": 9, "events": 2, "keys": ["2010-03-14"]}
+    assert note.details == {"from_revision": 7, "revision": 9, "event_count": 2, "keys": ["2010-03-14"]}
     assert "2 of 2 events count now, under 1 keys" in note.message
     assert [(each.event.id, each.asset, *each.target.placement[:2]) for *_, each in mapped] == [
         ("e1", 0, "2010-03-14", 1),

@@ -194,7 +194,7 @@ def _told(done: Replayed, doing: Replay, by: str, since: datetime | None) -> Aud
         position=f"{DEFINITIONS}/0@{doing.defined.created}",
         details={
             "by": by,
-            "events": done.events,
+            "event_count": done.events,
             "contributions": done.contributions,
             "refused": done.refused,
         },
