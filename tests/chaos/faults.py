@@ -336,7 +336,7 @@ class Faults:
         while True:
             try:
                 return ask()
-            except KafkaException:
+            except (KafkaException, AssertionError):
                 if time.monotonic() > deadline:
                     raise
                 self._fleet.outside.begin_anew()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 
 from tests.chaos import launch
 from tests.chaos.jobs import WORKED, commands_topic
@@ -26,16 +26,17 @@ _READ_FROM: Final = re.compile(r"partition (\S+)/(\d+) is read from offset")
 class RawOutside(Outside):
     """Reads values as bytes, since some are poison."""
 
-    deadline_s = 120.0
+    deadline_s = 45.0
 
     def value_of(self, raw: bytes | None) -> Any:
         return raw
 
     def begin_anew(self) -> None:
-        """Forget the connections that ask for groups: some never find the coordinator of a restarted broker again."""
-        for consumer in self._groups.values():
+        """With new connections: some never find a restarted broker, or the coordinator of a group, again."""
+        for consumer in (self._reader, *self._groups.values()):
             consumer.close()
         self._groups.clear()
+        self._reader = Consumer({**self._settings, "group.id": "outside"})
 
 
 class Member(ServiceProcess):
@@ -176,8 +177,8 @@ class Fleet:
                 behind = self.behind() or ({"deadlines": count} if (count := more()) else {})
                 if not behind and self.outside.ends(topics) == before:
                     return {}
-            except KafkaException:
-                self.outside.begin_anew()  # a coordinator that is not there yet
+            except (KafkaException, AssertionError):
+                self.outside.begin_anew()  # a coordinator that is not there yet, a broker that does not answer
             time.sleep(0.3)
         return behind
 
