@@ -152,4 +152,4 @@ def test_a_kill_at_any_crash_point_gives_every_round_one_command_and_one_entry(i
         events = {each["id"] for each in record.value["triggering_asset_events"]}
         assert events == wanted[record.value["job"], record.value["partition_key"]]
     assert fired(audit) == dict.fromkeys((record.value["run_id"] for record in found), 1)
-    assert {entry["kind"] for entry in audit.values()} == {AuditKind.FIRED}
+    assert {entry["kind"] for entry in audit.values()} == {AuditKind.CONSUMER_REGISTERED, AuditKind.FIRED}

@@ -390,7 +390,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 # dispatcher
 
 
-@breaks("T2", seed=88, targets=("dispatcher",), faults=("depose",), jobs=("each", "both", "plain", "late"))
+@breaks("T2", seed=1383, targets=("dispatcher",), faults=("depose",), jobs=("each", "both", "plain", "late"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Transactional ids belong to the process instead of the partition, so that nobody is fenced."""
     begin, numbers = PartitionTransactions.__init__, count()
