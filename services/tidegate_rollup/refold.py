@@ -17,6 +17,7 @@ from tidegate.contracts.definitions import Installation
 from tidegate.contracts.placement import shards_of_partition
 from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
 from tidegate.contracts.topics import CONTRIBUTIONS
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate_rollup.decide import Input, by_shard, chunks, inputs_of
 from tidegate_rollup.store import Applied, RoundStore
 
@@ -36,24 +37,15 @@ async def differences(
     """(shard, what differs) of every shard of a partition; raises CannotFoldError."""
     scratch = f"{namespace}-check-{token_hex(4)}"
     tp = TopicPartition(CONTRIBUTIONS, partition)
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        client_id="tidegate-check",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        fetch_max_wait_ms=50,
-    )
     try:
-        await consumer.start()
-        if beginning := (await consumer.beginning_offsets([tp]))[tp]:
-            raise CannotFoldError(f"the log begins only at offset {beginning}")
-        consumer.assign([tp])
-        consumer.seek(tp, 0)
-        fold = _Fold(RoundStore(redis, scratch, horizon_ms), consumer, tp, counts)
-        return await _compared(redis, namespace, scratch, fold, horizon_ms)
+        async with log_consumer(bootstrap, "tidegate-check") as consumer:
+            if beginning := (await consumer.beginning_offsets([tp]))[tp]:
+                raise CannotFoldError(f"the log begins only at offset {beginning}")
+            consumer.assign([tp])
+            consumer.seek(tp, 0)
+            fold = _Fold(RoundStore(redis, scratch, horizon_ms), consumer, tp, counts)
+            return await _compared(redis, namespace, scratch, fold, horizon_ms)
     finally:
-        await consumer.stop()
         keys = [key async for key in redis.scan_iter(match=f"{scratch}:*", count=_PAGE)]
         for key in keys:
             await redis.delete(key)

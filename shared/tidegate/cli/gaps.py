@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated
 
 import typer
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
 from tidegate.cli.options import (
     DEFAULT_KAFKA,
@@ -16,6 +16,7 @@ from tidegate.cli.options import (
 )
 from tidegate.runtime.gaps import ACCEPTANCE_TTL_S, accept_gap
 from tidegate.runtime.installing import partition_counts
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.topic_admin import admin_client
 from tidegate.sdk.errors import TopicMissingError
@@ -45,12 +46,8 @@ async def _accept(kafka: str, redis_url: str, namespace: str, group: str, topic:
         if partition >= (await partition_counts(admin)).get(topic, 0):
             raise TopicMissingError(f"there is no partition {partition} of a topic {topic!r} on {kafka}")
     tp = TopicPartition(topic, partition)
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, client_id="tidegate-gaps", enable_auto_commit=False)
-    try:
-        await consumer.start()
+    async with log_consumer(kafka, "tidegate-gaps") as consumer:
         beginning = int((await consumer.beginning_offsets([tp]))[tp])
-    finally:
-        await consumer.stop()
     async with connect_redis(redis_url) as redis:
         await accept_gap(redis, namespace, group, tp, beginning)
     return beginning

@@ -11,7 +11,7 @@ from secrets import token_hex
 from time import time
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from redis.asyncio import Redis
 
@@ -25,6 +25,7 @@ from tidegate.contracts.topics import CONTRIBUTIONS, RUNS
 from tidegate.core.audit import AuditKind
 from tidegate.runtime.census import Orphan, census
 from tidegate.runtime.definitions_view import DefinitionsView
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.positions import Position, committed_positions
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 
@@ -192,16 +193,10 @@ _NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 
 
 async def _bounds(bootstrap: str, partitions: int) -> dict[TopicPartition, Bounds]:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, client_id="tidegate-check", enable_auto_commit=False
-    )
-    try:
-        await consumer.start()
+    async with log_consumer(bootstrap, "tidegate-check") as consumer:
         wanted = [TopicPartition(topic, n) for topic in (CONTRIBUTIONS, RUNS) for n in range(partitions)]
         beginnings, ends = await consumer.beginning_offsets(wanted), await consumer.end_offsets(wanted)
         return {tp: (beginnings[tp], ends[tp]) for tp in wanted}
-    finally:
-        await consumer.stop()
 
 
 async def _shard_state(redis: Redis, namespace: str, shard: int, partition: int) -> ShardState:

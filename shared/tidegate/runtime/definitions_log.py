@@ -15,6 +15,7 @@ from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, I
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.topics import DEFINITIONS
 from tidegate.runtime.definitions_view import NotInstalledError
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.producer import acknowledged_producer, send_all
 
 _PARTITION = TopicPartition(DEFINITIONS, 0)
@@ -78,16 +79,7 @@ class DefinitionsLog:
 @asynccontextmanager
 async def definitions_log(bootstrap: str) -> AsyncIterator[DefinitionsLog]:
     """The log, read to its end. Raises NotInstalledError where the topic does not exist."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        client_id="tidegate-definitions",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        fetch_max_wait_ms=50,
-    )
-    try:
-        await consumer.start()
+    async with log_consumer(bootstrap, "tidegate-definitions") as consumer:
         # Listed first, since asking for a topic by name creates it on some brokers.
         if DEFINITIONS not in await consumer.topics():
             raise NotInstalledError("this Kafka has no topic `definitions`: run `tidegate topics create`")
@@ -96,5 +88,3 @@ async def definitions_log(bootstrap: str) -> AsyncIterator[DefinitionsLog]:
         log = DefinitionsLog(bootstrap, consumer)
         await log.read()
         yield log
-    finally:
-        await consumer.stop()

@@ -18,7 +18,7 @@ from tidegate.core.plain import from_plain
 from tidegate.definitions import Asset, Job
 from tidegate.definitions.known import known_assets
 from tidegate.definitions.routes import JobRoutes
-from tidegate.runtime.patience import patient
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.topic_admin import admin_client
 
 log = structlog.get_logger()
@@ -227,17 +227,7 @@ async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
         if DEFINITIONS not in await admin.list_topics():
             raise NotInstalledError("topic `definitions` does not exist: run `tidegate topics create`")
     view = DefinitionsView()
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        client_id="tidegate-definitions",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        fetch_max_wait_ms=100,
-    )
-    patient(consumer)
-    await consumer.start()
-    try:
+    async with log_consumer(bootstrap, "tidegate-definitions", wait_ms=100) as consumer:
         consumer.assign([_PARTITION])
         end = (await consumer.end_offsets([_PARTITION]))[_PARTITION]
         await consumer.seek_to_beginning(_PARTITION)
@@ -252,5 +242,3 @@ async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
         finally:
             follower.cancel()
             await asyncio.wait((follower,))
-    finally:
-        await consumer.stop()

@@ -19,6 +19,7 @@ from tidegate.contracts.topics import (
 )
 from tidegate.runtime.definitions_log import DefinitionsLog
 from tidegate.runtime.installing import command_topics, partition_counts
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.pending import count_open
 
 _LOOK_DEADLINE_S: Final = 5.0
@@ -92,17 +93,7 @@ async def _lags(
     workers: Sequence[str],
     commands: Sequence[str],
 ) -> tuple[Lag, ...]:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        client_id="tidegate-status",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        fetch_max_wait_ms=50,
-        max_partition_fetch_bytes=64 * 1024,
-    )
-    try:
-        await consumer.start()
+    async with log_consumer(bootstrap, "tidegate-status", most_bytes=64 * 1024) as consumer:
         wanted = {name for names in (*read_by.values(), commands) for name in names} & counts.keys()
         partitions = [
             TopicPartition(name, number) for name in sorted(wanted) for number in range(counts[name])
@@ -122,8 +113,6 @@ async def _lags(
                 lag = await _records_left(consumer, behind, ends)
                 found.append(Lag(group, name, len(mine), lag, bool(known)))
         return tuple(found)
-    finally:
-        await consumer.stop()
 
 
 async def _records_left(

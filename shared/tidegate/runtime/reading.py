@@ -1,13 +1,12 @@
 """What topics hold from a time on, read once up to their present ends, for people's questions."""
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from tidegate.runtime.installing import partition_counts
-from tidegate.runtime.patience import patient
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.topic_admin import admin_client
 
 
@@ -70,18 +69,5 @@ async def log_reader(bootstrap: str) -> AsyncIterator[LogReader]:
     """A reader of the topics that there are now."""
     async with admin_client(bootstrap) as admin:
         counts = await partition_counts(admin)  # asked of all, since naming a missing one may create it
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        client_id="tidegate-reader",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        fetch_max_wait_ms=50,
-    )
-    patient(consumer)
-    try:
-        await consumer.start()
-        await asyncio.sleep(0)  # aiokafka 0.14 cannot stop a consumer whose tasks have not begun
+    async with log_consumer(bootstrap, "tidegate-reader") as consumer:
         yield LogReader(consumer, counts)
-    finally:
-        await consumer.stop()

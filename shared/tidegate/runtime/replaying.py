@@ -3,7 +3,6 @@
 import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -26,6 +25,7 @@ from tidegate.core.audit import AuditKind
 from tidegate.core.errors import DefinitionError
 from tidegate.core.instants import to_ms
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView, definitions_view
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.mapping import Mapped, Plan, batch, map_event, plan
 from tidegate.runtime.positions import Highs, committed_positions, source_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
@@ -139,7 +139,7 @@ async def replay(
         names = {tp: source_of(tp, known[tp].incarnation if tp in known else 0) for tp in partitions}
         made: list[Made] = []
         refused = 0
-        async with _log_reader(bootstrap) as consumer:
+        async with log_consumer(bootstrap, "tidegate-replay") as consumer:
             async for stored in _stored_events(consumer, names):
                 made += doing.take(stored)
                 if len(made) >= _EVENTS_AT_ONCE or len(doing.audit) >= _EVENTS_AT_ONCE:
@@ -199,23 +199,6 @@ def _told(done: Replayed, doing: Replay, by: str, since: datetime | None) -> Aud
             "refused": done.refused,
         },
     )
-
-
-@asynccontextmanager
-async def _log_reader(bootstrap: str) -> AsyncIterator[AIOKafkaConsumer]:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        client_id="tidegate-replay",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        fetch_max_wait_ms=50,
-    )
-    await consumer.start()
-    try:
-        yield consumer
-    finally:
-        await consumer.stop()
 
 
 async def _stored_events(
