@@ -167,28 +167,29 @@ def run(
         settled = time.monotonic()
         watch.stop()
         logs = _logs(fleet, jobs, faults, redis)
-        verdict = scenario.check(logs)
-        log(
-            f"{began - started:.0f} s to start, {struck - began:.0f} s of faults, {fed - struck:.0f} s for the last"
-            f" {left_over} records, {settled - fed:.0f} s to settle, {time.monotonic() - settled:.0f} s to judge"
-        )
-        for problem in ended:
-            verdict.unexpected(problem)
-        if left:
-            verdict.unexpected(f"records still wait after {_SETTLE_S:g} s: {left}")
-        return Report(
-            seed=plan.seed,
-            events=len(plan.records),
-            kills=faults.kills,
-            idle_kills=faults.idle_kills,
-            points=faults.points,
-            faults=faults.struck,
-            rollbacks=faults.rollbacks,
-            verdict=verdict,
-            longest_stall_s=watch.longest_s,
-            stalled=watch.of,
-            took_s=settled - began,
-        )
+    # The processes are gone, so that judging has the processor for itself.
+    verdict = scenario.check(logs)
+    log(
+        f"{began - started:.0f} s to start, {struck - began:.0f} s of faults, {fed - struck:.0f} s for the last"
+        f" {left_over} records, {settled - fed:.0f} s to settle, {time.monotonic() - settled:.0f} s to judge"
+    )
+    for problem in ended:
+        verdict.unexpected(problem)
+    if left:
+        verdict.unexpected(f"records still wait after {_SETTLE_S:g} s: {left}")
+    return Report(
+        seed=plan.seed,
+        events=len(plan.records),
+        kills=faults.kills,
+        idle_kills=faults.idle_kills,
+        points=faults.points,
+        faults=faults.struck,
+        rollbacks=faults.rollbacks,
+        verdict=verdict,
+        longest_stall_s=watch.longest_s,
+        stalled=watch.of,
+        took_s=settled - began,
+    )
 
 
 async def prepare(bootstrap: str, partitions: int, jobs: Sequence[Job]) -> None:
