@@ -1,6 +1,6 @@
 """`python -m tests.mutations [WORD ...]`: put each fault into a copy of the sources, run its tests, print a table.
 
-With words, only faults whose file or text holds one of them. The exit code says how many stayed unnoticed.
+With words, only faults whose file or text holds one of them. Exit code 1 if any stayed unnoticed.
 """
 
 import os
@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
             change = f"{fault.old.strip()} -> {fault.new.strip() or '(nothing)'}".replace("\n", " ")
             print(f"{verdict:<9} | {fault.file} | {change} | {fault.tests.partition('::')[2]}", flush=True)
     print(f"{len(chosen) - unnoticed} of {len(chosen)} caught")
-    return unnoticed
+    return int(unnoticed > 0)
 
 
 def _run(fault: Fault, copy: Path) -> int:

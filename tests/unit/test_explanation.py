@@ -157,7 +157,7 @@ def test_the_events_of_a_round_that_was_dropped_are_told_by_its_entry() -> None:
     assert fates(EventName(SOURCE, "e2"), [], [dropped], []) == ()
     fired = entry(AuditKind.ROUND_FIRED, details={"events": held})
     assert hows(fates(EventName(SOURCE, "e1"), [request("r", "e1")], [fired], [])) == [("included", "r")]
-    moved = entry(AuditKind.DEFINITION_CHANGED, details={"events": 2})
+    moved = entry(AuditKind.DEFINITION_CHANGED, details={"event_count": 2})
     assert list(events_of(moved)) == []
 
 

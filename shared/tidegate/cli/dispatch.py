@@ -63,8 +63,8 @@ def trigger(
 
 def _control(kind: Literal["pause", "resume"], job: str, by: str, kafka: str, namespace: str) -> None:
     sent = asyncio.run(control_job(kafka, namespace, kind, job, by=by or getpass.getuser()))
-    typer.echo(f"{kind} {job}: {_state(sent)}; the audit log tells what came of it, at {sent.position}")
+    typer.echo(f"{kind} {job}: {_state(sent)}; `tidegate audit --job {job}` tells what came of it")
 
 
 def _state(sent: Sent) -> str:
-    return "done" if sent.is_read else "written, and waiting for the dispatcher"
+    return "done" if sent.is_read else "written, and waiting for the dispatcher (`tidegate status`)"

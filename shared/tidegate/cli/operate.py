@@ -80,5 +80,5 @@ def _act(
             )
 
     done = asyncio.run(acted())
-    state = "done" if done.is_folded else "written, and waiting for the rollup"
-    typer.echo(f"{kind} {job} {key}: {state}; the audit log tells what came of it, at {done.position}")
+    state = "done" if done.is_folded else "written, and waiting for the rollup (`tidegate status`)"
+    typer.echo(f"{kind} {job} {key}: {state}; `tidegate audit --job {job}` tells what came of it")

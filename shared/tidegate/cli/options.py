@@ -18,7 +18,12 @@ GroupOption = Annotated[
     ),
 ]
 NamespaceOption = Annotated[
-    str, typer.Option("--namespace", envvar="TIDEGATE_NAMESPACE", help="Prefix of transactional ids.")
+    str,
+    typer.Option(
+        "--namespace",
+        envvar="TIDEGATE_NAMESPACE",
+        help="Prefix of consumer groups, transactional ids and Redis keys.",
+    ),
 ]
 InstanceOption = Annotated[
     str | None,

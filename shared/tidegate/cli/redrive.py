@@ -38,7 +38,7 @@ def redrive(
     if run is not None:
         asked = asyncio.run(redrive_run(kafka, namespace, run, by=by))
         state = "done" if asked.is_read else "written, and waiting for the dispatcher"
-        typer.echo(f"redrive {run}: {state}; the audit log tells what came of it, at {asked.position}")
+        typer.echo(f"redrive {run}: {state}; `tidegate audit --kind run-redriven` tells what came of it")
         return
     assert dead_letter is not None
     if (place := _PLACE.fullmatch(dead_letter)) is None:

@@ -73,7 +73,7 @@ class RunRequestBatch(Message):
 
 
 class ManualRun(Message):
-    """A record of `run-requests`: a person starts a run. Its run id is random, so that a repeat is one (rule T7)."""
+    """A record of `run-requests`: a person starts a run. One whose run id was used before starts nothing (rule T7)."""
 
     kind: Literal["manual"] = "manual"
     v: int = 1
@@ -118,6 +118,13 @@ _READER: Final[TypeAdapter[RunRequestsRecord]] = TypeAdapter(
 def read_run_requests_record(raw: bytes) -> RunRequestsRecord:
     """The message in a record of `run-requests`; raises pydantic.ValidationError."""
     return _READER.validate_json(raw)
+
+
+def requests_in(record: RunRequestsRecord) -> tuple[RunRequest, ...]:
+    """The runs that a record of `run-requests` asks for, each for the first time."""
+    if isinstance(record, RunRequestBatch):
+        return record.requests
+    return (record.request,) if isinstance(record, ManualRun) else ()
 
 
 class Outlet(Message):

@@ -26,7 +26,7 @@ from tidegate.core.audit import AuditKind
 from tidegate.runtime.census import Orphan, census
 from tidegate.runtime.definitions_view import DefinitionsView
 from tidegate.runtime.log_consumer import log_consumer
-from tidegate.runtime.positions import Position, committed_positions
+from tidegate.runtime.positions import committed_positions
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 
 _PAGE: Final = 1_000
@@ -163,8 +163,8 @@ async def compare(
     for tp in logs:
         for shard in shards_of_partition(tp.partition, counts.partitions, counts.shards):
             state = await _shard_state(redis, namespace, shard, tp.partition)
-            acknowledged = committed.get(tp, None)
-            offset = acknowledged.offset if isinstance(acknowledged, Position) else None
+            acknowledged = committed.get(tp)
+            offset = None if acknowledged is None else acknowledged.offset
             found += shard_differences(state, tp.partition, offset, bounds[tp])
             found += await _rounds_of_no_job(redis, namespace, shard, view, bounds[tp][0])
     for number in range(counts.partitions):
@@ -245,7 +245,6 @@ async def repair(
     counts = view.installation
     assert counts is not None
     at, done = int(time() * 1000), set[tuple[str, str, str]]()
-    audit: list[AuditEntry] = []
     async with acknowledged_producer(bootstrap, "tidegate-check") as producer:
         for each in wanted:
             if each.repair is None or (what := (each.repair.name, each.target, each.member)) in done:
@@ -267,18 +266,16 @@ async def repair(
                 await _delete(redis, each.target, each.member)
             else:
                 await _expire(redis, each.target, each.member, horizon_s)
-            audit.append(
-                AuditEntry(
-                    id=audit_id(AuditKind.STATE_REPAIRED, token_hex(8)),
-                    kind=AuditKind.STATE_REPAIRED,
-                    service="check",
-                    at=at,
-                    message=f"{each}; repaired: {each.repair} (by {by})",
-                    job=each.target if each.repair is Repair.CLOSE_JOB else None,
-                    details={"by": by, "repair": each.repair.name, "target": each.target},
-                )
+            entry = AuditEntry(
+                id=audit_id(AuditKind.STATE_REPAIRED, token_hex(8)),
+                kind=AuditKind.STATE_REPAIRED,
+                service="check",
+                at=at,
+                message=f"{each}; repaired: {each.repair} (by {by})",
+                job=each.target if each.repair is Repair.CLOSE_JOB else None,
+                details={"by": by, "repair": each.repair.name, "target": each.target},
             )
-        await send_all(producer, audit_records(audit, counts.partitions))
+            await send_all(producer, audit_records([entry], counts.partitions))
 
 
 async def drop_shard(redis: Redis, namespace: str, shard: int, counts: Installation) -> None:

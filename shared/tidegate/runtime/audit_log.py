@@ -93,10 +93,8 @@ def events_of(entry: AuditEntry) -> Iterator[EventName]:
         yield EventName(entry.event_source, entry.event_id)
     if (replaced := details.get("replaced_event_id")) is not None:
         yield EventName(None, str(replaced))
-    held = details.get("events")
-    if isinstance(held, list):  # a number where the events were not lost
-        for each in held:
-            yield EventName(each.get("source"), str(each.get("id")))
+    for each in details.get("events", ()):
+        yield EventName(each.get("source"), str(each.get("id")))
 
 
 def _details(entry: AuditEntry) -> dict[str, Any]:

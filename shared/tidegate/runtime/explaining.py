@@ -1,6 +1,6 @@
 """`tidegate explain`: reads what a report on a round or on an event is made of."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
@@ -12,7 +12,7 @@ from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.definitions import Installation
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.redis_keys import runs_key, runs_prefix
-from tidegate.contracts.runs import JobState, Run, RunRequest, RunRequestBatch
+from tidegate.contracts.runs import JobState, Run, RunRequest, read_run_requests_record, requests_in
 from tidegate.contracts.topics import ACCEPTED, RUN_REQUESTS
 from tidegate.core.errors import DefinitionError, TidegateError
 from tidegate.core.instants import from_ms
@@ -189,7 +189,7 @@ async def _accepted(
     """Every accepted event with its source partition; records that cannot be read have audit entries."""
     async for record in reader.since(ACCEPTED, since, partitions):
         raw = record.value or b""
-        if containing in raw and (read := _read(AcceptedBatch, raw)) is not None:
+        if containing in raw and (read := _read(AcceptedBatch.from_bytes, raw)) is not None:
             for event in read.events:
                 yield read.source, event
 
@@ -200,17 +200,20 @@ async def _requests(
     written = list(containing)
     async for record in reader.since(RUN_REQUESTS, since, partitions):
         raw = record.value or b""
-        if all(each in raw for each in written) and (read := _read(RunRequestBatch, raw)) is not None:
-            for request in read.requests:
+        if (
+            all(each in raw for each in written)
+            and (read := _read(read_run_requests_record, raw)) is not None
+        ):
+            for request in requests_in(read):
                 yield request
 
 
-M = TypeVar("M", AcceptedBatch, RunRequestBatch)
+M = TypeVar("M")
 
 
-def _read(kind: type[M], raw: bytes) -> M | None:
+def _read(read: Callable[[bytes], M], raw: bytes) -> M | None:
     try:
-        return kind.from_bytes(raw)
+        return read(raw)
     except ValidationError:
         return None
 

@@ -38,6 +38,18 @@ _OF_EVENTS_WITHOUT_A_KEY: Final = frozenset(
     }
 )
 """What keeps an event from every key of a job; the entries name the event's own key."""
+_OF_THE_JOB: Final = frozenset(
+    {
+        AuditKind.FIRED,
+        AuditKind.JOB_PAUSED,
+        AuditKind.JOB_RESUMED,
+        AuditKind.CONSUMER_REGISTERED,
+        AuditKind.REPLAYED,
+        AuditKind.DISPATCH_CAP_REACHED,
+        AuditKind.STATE_REPAIRED,
+    }
+)
+"""What is about a job as a whole, and no round of it, though it names no key either where rounds have none."""
 
 
 _LED_TO_A_RUN: Final = frozenset({AuditKind.ROUND_FIRED, AuditKind.DEADLINE_FAILED})
@@ -268,7 +280,7 @@ def explain_round(
 
 
 def _is_of_key(entry: AuditEntry, key: str | None) -> bool:
-    return entry.partition_key == key and entry.kind not in _OF_EVENTS_WITHOUT_A_KEY
+    return entry.partition_key == key and entry.kind not in _OF_EVENTS_WITHOUT_A_KEY | _OF_THE_JOB
 
 
 def _ignored(entry: AuditEntry) -> Ignored:

@@ -5,22 +5,17 @@ from secrets import token_hex
 from pydantic import ValidationError
 
 from tidegate.contracts.runs import (
-    ManualRun,
     Redrive,
     RunRequest,
-    RunRequestBatch,
     RunState,
     read_run_requests_record,
+    requests_in,
 )
 from tidegate.contracts.topics import RUN_REQUESTS
-from tidegate.core.errors import TidegateError
+from tidegate.runtime.dead_letters import CannotRedriveError
 from tidegate.runtime.dispatching import WAIT_S, Sent, send_to_dispatcher
 from tidegate.runtime.job_runs import find_run
 from tidegate.runtime.reading import log_reader
-
-
-class CannotRedriveError(TidegateError, ValueError):
-    """The run is in another state, or nobody knows any more how it was asked for."""
 
 
 async def redrive_run(
@@ -55,14 +50,7 @@ async def _request(bootstrap: str, run_id: str, partition: int) -> tuple[str, Ru
                 read = read_run_requests_record(record.value or b"")
             except ValidationError:  # the dispatcher has audited it
                 continue
-            requests = (
-                read.requests
-                if isinstance(read, RunRequestBatch)
-                else (read.request,)
-                if isinstance(read, ManualRun)
-                else ()
-            )
-            for request in requests:
+            for request in requests_in(read):
                 if request.run_id == run_id:
                     return f"{RUN_REQUESTS}/{partition}@{record.offset}", request
     return None

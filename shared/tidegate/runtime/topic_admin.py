@@ -13,10 +13,6 @@ from tidegate.core.errors import TidegateError
 from tidegate.runtime.patience import reconnecting_slowly
 
 
-class TopicMismatchError(TidegateError, RuntimeError):
-    """Topics are missing or not what they are declared to be."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """One way in which the broker differs from the declaration."""
