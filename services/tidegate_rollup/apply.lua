@@ -11,7 +11,7 @@
 -- KEYS[4] expiry  zset   round -> fired-at
 -- KEYS[5] seen    zset   digest of (round, event) -> fired-at: the events of fired rounds, the replaced ones included
 -- KEYS[6] open    zset   round -> 0, so that the open rounds of a job are a range by name
--- KEYS[7] kept    hash   round -> "generation fired-at" and, one a line, its fields and values when it fired: only of
+-- KEYS[7] kept    hash   round -> "generation fired-at routing" and, one a line, its fields and values when it fired: only of
 --                        jobs with rerun policy refire, and only of use to the mark of that generation and time
 -- KEYS[8] revisions hash job -> "revision routing" of the newest definition that contributions or changes have brought
 --                        (R6): its offset, and the digest of what decides where events count, empty for a deleted job
@@ -320,7 +320,7 @@ local function leave_mark(at, generation, members, lines)
   mark_of[number], new_expiry[n + 1], new_expiry[n + 2] = mark, at, name
   new_marks[n + 1], new_marks[n + 2] = name, head .. (dated and ' 1 ' or ' 0 ') .. members
   remember(lines, '\n"([^"]*)', at)  -- only events start with a quote
-  if job.policy == 'refire' then kept_of[name] = head .. lines end
+  if job.policy == 'refire' then kept_of[name] = head .. ' ' .. job.routing .. lines end
 end
 
 local function mark_fired(offset, ordinal, at, event, generation, members, lines)
@@ -359,9 +359,11 @@ local function exchange(lines, field, value)
   return sub(lines, before + 1, after - 1), sub(lines, 1, before) .. value .. sub(lines, after)
 end
 
--- Runs a fired round again with this event in it; false where the round has not kept its events.
+-- Runs a fired round again with this event in it; false where the round has not kept its events, or those of a definition
+-- that places them otherwise.
 local function refire(offset, ordinal, at, asset, place, date, event, key_end)
-  local head, text = mark.generation .. ' ' .. mark.at .. '\n', kept_of[name] or call('HGET', kept, name) or ''
+  local head = mark.generation .. ' ' .. mark.at .. ' ' .. job.routing .. '\n'
+  local text = kept_of[name] or call('HGET', kept, name) or ''
   if sub(text, 1, #head) ~= head then
     return false
   end

@@ -37,7 +37,7 @@ end
 
 -- Takes the events with an id out of the open round; returns them. A member with others beside has one of those now.
 local function withdraw(event_id)
-  local left, fields_of_events, withdrawn, whole = {}, {}, {}, call('HGETALL', round)
+  local left, lowered, fields_of_events, withdrawn, whole = {}, {}, {}, {}, call('HGETALL', round)
   for n = 1, #whole, 2 do
     local asset, member = string.match(whole[n], '^[mx]:(%d+):(%d+)')
     if asset and cjson.decode('[' .. whole[n + 1] .. ']')[3] == event_id then
@@ -50,15 +50,19 @@ local function withdraw(event_id)
   end
   for n, found in ipairs(fields_of_events) do
     local field, asset, member = unpack(found)
-    local others = left[asset .. ':' .. member]
+    local place = asset .. ':' .. member
+    local others = left[place]
     call('HDEL', round, field)
     call('HSET', round, 'r:' .. digest_of(withdrawn[n]), '')
     if sub(field, 1, 1) == 'm' and others then
       table.sort(others)
       call('HSET', round, field, call('HGET', round, others[1]))
       call('HDEL', round, others[1])
-    elseif not others and call('HINCRBY', round, 'count:' .. asset, -1) == 0 then
-      call('HDEL', round, 'count:' .. asset, 'need:' .. asset)
+    elseif not others and not lowered[place] then
+      lowered[place] = true
+      if call('HINCRBY', round, 'count:' .. asset, -1) == 0 then
+        call('HDEL', round, 'count:' .. asset, 'need:' .. asset)
+      end
     end
   end
   if #withdrawn > 0 and not next(left) then

@@ -164,7 +164,8 @@ def _lasting(held: Held, since: int) -> Held:
         "marks": {name: text for name, text in held["marks"].items() if lasts(text)},
         "kept": {name: text for name, text in held["kept"].items() if lasts(text)},
         "seen": {name: at for name, at in held["seen"].items() if at >= since},
-        "revisions": {name: text for name, text in held["revisions"].items() if " " not in text},
+        # Without those of jobs that were deleted, which have no routing.
+        "revisions": {name: text for name, text in held["revisions"].items() if not text.endswith(" ")},
     }
 
 

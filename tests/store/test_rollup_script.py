@@ -175,6 +175,8 @@ class Shard:
     """By job the newest revision and its routing."""
     gone: Mapping[str, int] = field(default_factory=dict)
     """When jobs that are deleted were."""
+    routings: Mapping[str, str] = field(default_factory=dict)
+    """By round the routing by which it fired last."""
     moved: Mapping[str, Round] = field(default_factory=dict)
     """By its place in the outbox every round that waits to be mapped again."""
     opened: Mapping[str, str] = field(default_factory=dict)
@@ -255,6 +257,7 @@ class Shard:
                 about |= {"kinds": ["round-discarded"], "run": None}
             else:
                 after, firing = end(state, entry.at, rules, is_run=what != "drop")
+                self.routings = {**self.routings, name: self.jobs[name].routing}
                 kinds = {"drop": ["deadline-dropped"], "fail": ["deadline-failed"]}
                 is_manual = isinstance(record, OperatorAction)
                 about["kinds"] = kinds.get(what, ["round-fired"] if is_manual else [])
@@ -315,8 +318,17 @@ class Shard:
             is_further_way=any(asset < each.asset for asset in each.also),
         )
         name = round_name(job.id, job.incarnation, each.key)
-        there = self.rounds.get(name, Round()).members.get(place, ())
-        step = fold(self.rounds.get(name, Round()), arrival, rules_of(job))
+        before = self.rounds.get(name, Round())
+        there = before.members.get(place, ())
+        fired = before.fired
+        is_useless = fired is not None and self.routings.get(name) != job.routing
+        if fired is not None and is_useless:  # what it kept stands at other places
+            before = replace(before, fired=replace(fired, events={}))
+        step = fold(before, arrival, rules_of(job))
+        if step.round.fired is before.fired:
+            step = step._replace(round=replace(step.round, fired=fired))
+        else:
+            self.routings = {**self.routings, name: job.routing}
         if step.round.members != self.rounds.get(name, Round()).members:
             self.opened = {name: position, **self.opened}
             self.jobs = {**self.jobs, name: job}
@@ -887,19 +899,19 @@ class Script(RuleBasedStateMachine):
         assert dict(self.redis.zrange(prefix + "expiry", 0, -1, withscores=True)) == {
             name: float(fired[name].at) for name in stored
         }
-        self.check_kept(prefix, {name: fired[name] for name in stored})
+        self.check_kept(prefix, {name: fired[name] for name in stored}, model.routings)
         live = sorted(at for each in model.rounds.values() for at in each.seen.values() if at >= since)
         assert live == [
             int(at) for _, at in self.redis.zrangebyscore(prefix + "seen", since, "+inf", withscores=True)
         ]
 
-    def check_kept(self, prefix: str, fired: Mapping[str, Fired]) -> None:
+    def check_kept(self, prefix: str, fired: Mapping[str, Fired], routings: Mapping[str, str]) -> None:
         """What was kept goes with its mark, at the latest; of older marks it is of no use."""
         stored: dict[str, str] = self.redis.hgetall(prefix + "kept")
         assert set(stored) <= set(fired)
         for name, mark in fired.items():
             head, *lines = stored.get(name, "").split("\n")
-            is_of_mark = head == f"{mark.generation} {mark.at}"
+            is_of_mark = head == f"{mark.generation} {mark.at} {routings[name]}"
             assert is_of_mark == bool(mark.events), name
             if is_of_mark:
                 kept = stored_round(dict(zip(lines[::2], lines[1::2], strict=True)))
@@ -1143,6 +1155,41 @@ async def test_a_round_that_is_run_again_has_its_newest_events_and_goes_with_its
     assert redis.hlen("t:{0}:kept") == 1, "it is kept for the whole horizon"
     await store.apply(0, 0, 8, START_MS + HORIZON_MS + 1, [(0, 7, [])])
     assert set(redis.keys()) == {"t:{0}:log", "t:{0}:outbox:0", "t:{0}:revisions"}
+
+
+async def test_a_round_that_fired_by_other_places_is_not_run_again(store: RoundStore) -> None:
+    """What it kept tells of assets by their numbers, which another definition gives to others."""
+    job = DAY._replace(rerun_policy="refire", assets=("a", "b"), clauses=((0, 1),), routing="r1")
+    both = [at_asset(asset, entry(asset, job, "k", 0, 1, START_MS)) for asset in (0, 1)]
+    assert kinds(await applied(store, None, *both)) == ["fired"]
+    changed = job._replace(revision=9, assets=("a",), clauses=((0,),), routing="r2")
+    (note,) = await applied(store, 2, entry(2, changed, "k", 0, 1, START_MS))
+    assert note.payload["audit"] == "member-rerun"
+    assert "it starts the run again" not in audit_entry(note, 0).message
+    back = job._replace(revision=10)
+    (again,) = [
+        each
+        for each in await applied(store, 3, entry(3, back, "k", 0, 1, START_MS))
+        if "audit" not in each.payload
+    ]
+    assert [event.id for event in run_request(again)[0].events] == ["e3.0", "e1.0"]
+
+
+async def test_a_member_whose_only_events_are_withdrawn_together_leaves_once(
+    redis: Redis, store: RoundStore
+) -> None:
+    """Ids are unique by source alone: two events of one member, with keys of their own, may have the same."""
+    events = [entry(n, DAY, "k", 0, 3, START_MS) for n in range(2)]
+    same = [
+        each._replace(event=each.event._replace(id="e", key=f"k{n}", source=f"s{n}"))
+        for n, each in enumerate(events)
+    ]
+    await applied(store, None, *same, entry(2, DAY, "k", 1, 3, START_MS))
+    assert redis.hget("t:{0}:round:day/i1/k", "count:0") == "2"
+    await applied(store, 3, control(3, "withdraw", DAY, "k", "0.0", event_id="e"))
+    assert redis.hget("t:{0}:round:day/i1/k", "count:0") == "1"
+    (run,) = await applied(store, 4, entry(4, DAY, "k", 0, 3, START_MS), entry(5, DAY, "k", 2, 3, START_MS))
+    assert [event.id for event in run_request(run)[0].events] == ["e4.0", "e2.0", "e5.0"]
 
 
 async def test_only_jobs_that_run_rounds_again_keep_them(redis: Redis, store: RoundStore) -> None:
