@@ -205,6 +205,10 @@ def _event(raw: Raw) -> Event | None:
     return Event((given["source"], given["id"]), data["asset"], key, raw)
 
 
+TELLING: Final = {"consumer-registered", "definition-changed", "dispatch-cap-reached", "fired"}
+"""What is about no event, or known by commands, or by the entries of events that count nowhere any more."""
+
+
 def _read_audit(records: Iterable[Raw], verdict: Verdict) -> _Entries:
     entries, seen = _Entries(), set()
     for raw in records:
@@ -214,11 +218,7 @@ def _read_audit(records: Iterable[Raw], verdict: Verdict) -> _Entries:
         seen.add(entry["id"])
         kind = entry["kind"]
         verdict.audited[kind] += 1
-        if kind in (
-            "consumer-registered",
-            "dispatch-cap-reached",
-            "fired",
-        ):  # about no event, or known by commands
+        if kind in TELLING:
             continue
         if entry["service"] == "ingest" or kind == "unreadable-record":
             entries.by_position[kind, entry["position"]].add(entry["id"])
