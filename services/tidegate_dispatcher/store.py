@@ -10,7 +10,7 @@ from typing import Final
 from redis.asyncio import Redis
 
 from tidegate.contracts.redis_keys import runs_prefix
-from tidegate.contracts.runs import ACTIVE, JobState, Run, RunsRecord, RunState, job_of_key
+from tidegate.contracts.runs import ACTIVE, JobState, Run, RunsRecord, RunState, job_of_key, stored_run
 from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 
 # KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold   KEYS[2] runs hash, run id -> state
@@ -140,9 +140,9 @@ class RunStore:
         found = zip(wanted.run_ids, states, strict=True)
         return Known(
             int(next_offset) if next_offset else None,
-            {run_id: _run(state) for run_id, state in found if state},
+            {run_id: stored_run(state) for run_id, state in found if state},
             {
-                job: Queue(bool(paused), active, queued, tuple(map(_run, first)))
+                job: Queue(bool(paused), active, queued, tuple(map(stored_run, first)))
                 for job, (paused, active, queued, first) in zip(wanted.heads, queues, strict=True)
             },
         )
@@ -190,7 +190,3 @@ def _change(name: str, state: RunsRecord | None) -> tuple[str, str, str, int]:
     line = "\t".join((counted, state.job, state.partition_key or ""))
     at = state.asked_at if waits else state.sent_at
     return "run", state.run_id, f"{line}\n{state.to_bytes().decode()}", at
-
-
-def _run(stored: str) -> Run:
-    return Run.from_bytes(stored.partition("\n")[2].encode())

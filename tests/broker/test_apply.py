@@ -124,7 +124,7 @@ async def test_a_window_that_contributions_do_not_reach_back_over_is_warned_of(
     years = RollupMapper(StartOfMonthMapper(), YearWindow())
     job = Job("years", PartitionedAssetTimetable(A, years))
     (warning,) = (await apply_definitions(install().kafka, Definitions((job,), (A,)))).warnings
-    assert "keeps records for 30 days, less than the 366 days of job 'years'" in warning
+    assert "keeps records for 45 days, less than the 366 days of job 'years'" in warning
 
 
 def unreadable() -> bytes:

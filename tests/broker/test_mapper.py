@@ -236,6 +236,7 @@ async def test_what_one_job_cannot_take_is_audited_and_the_others_take_it(
     assert await taken(at) == sorted(expected)
     assert await noted(at) == sorted(
         [
+            ("", "foreign", "unreadable-record"),
             ("1 keyed", "bad", "partition-date-failed"),
             ("1 keyed", "either", "partitioned-event"),
             ("1 keyed", "mfan", "partition-fan-out-exceeded"),

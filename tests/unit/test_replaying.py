@@ -23,7 +23,7 @@ def replay(
     assets: Condition = A, mapper: IdentityMapper | StartOfDayMapper | None = None, **more: int
 ) -> Replay:
     schedule = PartitionedAssetTimetable(assets, mapper or IdentityMapper())
-    defined = DefinedJob(Job("late", schedule), "i1", 9, CREATED)
+    defined = DefinedJob(Job("late", schedule), "i1", 9, created=CREATED)
     return Replay(defined, plan([defined]), **more)
 
 

@@ -224,6 +224,11 @@ class JobState(Message):
     """Time of the record that did it, milliseconds since 1970."""
 
 
+def stored_run(value: str) -> Run:
+    """The run in a value of the hash at `redis_keys.runs_key`, behind a line by which the scripts count."""
+    return Run.from_bytes(value.partition("\n")[2].encode())
+
+
 RunsRecord = Run | JobState
 _JOB_KEY: Final = "job:"
 

@@ -12,7 +12,14 @@ from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.definitions import Installation
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.redis_keys import runs_key, runs_prefix
-from tidegate.contracts.runs import JobState, Run, RunRequest, read_run_requests_record, requests_in
+from tidegate.contracts.runs import (
+    JobState,
+    Run,
+    RunRequest,
+    read_run_requests_record,
+    requests_in,
+    stored_run,
+)
 from tidegate.contracts.topics import ACCEPTED, RUN_REQUESTS
 from tidegate.core.errors import DefinitionError, TidegateError
 from tidegate.core.instants import from_ms
@@ -223,9 +230,7 @@ async def _runs(redis: Redis, namespace: str, partition: int, run_ids: Sequence[
     if not run_ids:
         return {}
     found = await redis.hmget(runs_key(namespace, partition), list(run_ids))
-    return {
-        run_id: Run.from_bytes(str(raw).encode()) for run_id, raw in zip(run_ids, found, strict=True) if raw
-    }
+    return {run_id: stored_run(str(raw)) for run_id, raw in zip(run_ids, found, strict=True) if raw}
 
 
 def _definitions(view: DefinitionsView, stamp: int) -> Definitions:
