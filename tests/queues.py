@@ -6,8 +6,9 @@ from tidegate.contracts.runs import Run, RunState
 from tidegate_dispatcher.decide import Known, Queue, Wanted
 
 
-def place(run: Run) -> tuple[int, str, str]:
-    return run.asked_at, run.partition_key or "", run.run_id
+def place(run: Run) -> tuple[int, str, int, int, str]:
+    ordinal = run.request.ordinal if run.request else 0
+    return run.asked_at, run.partition_key or "", run.offset, ordinal, run.run_id
 
 
 def waiting(runs: Iterable[Run], job: str) -> list[Run]:

@@ -198,7 +198,7 @@ class _Line:
     is_paused: bool
     active: int
     queued: int
-    first: list[tuple[tuple[int, str, str], Run]]
+    first: list[tuple[tuple[int, str, int, int, str], Run]]
     """A heap by place, of those that were read and those that came in."""
 
     @property
@@ -426,9 +426,10 @@ def fired_entries(requests: Iterable[RunRequest], now: int) -> Iterator[AuditEnt
             )
 
 
-def _place(run: Run) -> tuple[int, str, str]:
-    """What orders the queue of a job."""
-    return run.asked_at, run.partition_key or "", run.run_id
+def _place(run: Run) -> tuple[int, str, int, int, str]:
+    """What orders the queue of a job: the time, the key, and of one key the order in which its rounds fired."""
+    ordinal = run.request.ordinal if run.request else 0
+    return run.asked_at, run.partition_key or "", run.offset, ordinal, run.run_id
 
 
 def _command(request: RunRequest, attempt: int, job: Job | None, partition: int) -> RunCommand:

@@ -15,8 +15,8 @@ from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 
 # KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold   KEYS[2] runs hash, run id -> state
 # KEYS[3] active hash, job -> how many   KEYS[4] queued hash, job -> how many   KEYS[5] paused hash, job -> state
-# KEYS[6] prefix of queues, each a zset "<key>\t<run id>" -> when it was asked for; that no key has this very name
-#         keeps a cluster from beginning the call while it moves the slot (TRYAGAIN), when queues could seem to be empty
+# KEYS[6] prefix of queues, each a zset "<key>\t<place>\t<run id>" -> when it was asked for; no key has this very
+#         name, so that a cluster begins no call while it moves the slot (TRYAGAIN), when queues could seem to be empty
 # ARGV[1] most runs to give of a queue   ARGV[2] how many run ids follow   then these
 # then per job: id, limit of active runs or -1, how many may end, 1 if it may be resumed
 # -> next or "", {state or ""}, {{1 if paused, active, queued, {states of the first that wait}}}
@@ -187,6 +187,8 @@ def _change(name: str, state: RunsRecord | None) -> tuple[str, str, str, int]:
         return "job", state.job, state.to_bytes().decode() if state.is_paused else "", 0
     waits = state.state is RunState.QUEUED
     counted = "a" if state.state in ACTIVE else "q" if waits else "-"
-    line = "\t".join((counted, state.job, state.partition_key or ""))
+    ordinal = state.request.ordinal if state.request else 0
+    place = (state.partition_key or "", f"{state.offset:016x}{ordinal:016x}")
+    line = "\t".join((counted, state.job, *place))
     at = state.asked_at if waits else state.sent_at
     return "run", state.run_id, f"{line}\n{state.to_bytes().decode()}", at

@@ -107,12 +107,12 @@ class Stack:
         return self.commands(job)
 
     def audit(self, *kinds: str, job: str | None = None) -> list[Entry]:
-        """The audit entries of some kinds, or of all but the jobs' creation (of a job), by distinct id."""
+        """The audit entries (of a job) by distinct id: of some kinds, or of all that tell of what did not run."""
         found = {record.value["id"]: record.value for record in self.outside.read("audit-log")}
         return [
             each
             for each in found.values()
-            if (each["kind"] in kinds if kinds else each["kind"] != "consumer-registered")
+            if (each["kind"] in kinds if kinds else each["kind"] not in ("consumer-registered", "fired"))
             and job in (None, each.get("job"))
         ]
 
@@ -171,7 +171,7 @@ class Stack:
                 found = [
                     redis.hget(f"{shard_prefix(self.at.namespace, n)}revisions", job) for n in range(SHARDS)
                 ]
-            return found == [str(revision)] * SHARDS
+            return [str(each).partition(" ")[0] for each in found] == [str(revision)] * SHARDS
 
         until(are_there, f"revision {revision} of {job} to be folded")
 
