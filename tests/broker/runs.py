@@ -86,7 +86,10 @@ async def states(at: Installed) -> dict[str, Run | None]:
 
 
 async def audit(at: Installed) -> Counter[tuple[str, str | None]]:
-    """(kind, partition key) of every distinct entry; of rounds that fired one for every run that is on record."""
+    """(kind, partition key) of every distinct entry, but for those on a backlog and on rounds that fired.
+
+    Those name runs that are on record, each once.
+    """
     read = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
     entries = {each.id: each for each in read}.values()
     told = [
@@ -97,9 +100,8 @@ async def audit(at: Installed) -> Counter[tuple[str, str | None]]:
     ]
     assert len(told) == len(set(told))
     assert set(told) <= set(await states(at))
-    return Counter(
-        (each.kind.value, each.partition_key) for each in entries if each.kind is not AuditKind.FIRED
-    )
+    usual = (AuditKind.FIRED, AuditKind.DISPATCH_CAP_REACHED)
+    return Counter((each.kind.value, each.partition_key) for each in entries if each.kind not in usual)
 
 
 async def until_dispatched(at: Installed, *offsets: int, timeout: float = 60) -> None:
