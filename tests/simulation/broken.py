@@ -354,7 +354,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return _script("return routing ~= '' and routing == folded.routing", "return false")
 
 
-@breaks("R6.newer", seed=26, targets=("mapper",), faults=("change", "freeze"))
+@breaks("R6.newer", seed=1407, targets=("mapper",), faults=("change", "freeze"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """An event that was mapped again takes the place of a newer one with its key."""
     return _script("return remapped and old and", "return false and")
