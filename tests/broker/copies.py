@@ -10,17 +10,17 @@ Copy = Mapping[str, Mapping[Any, Any]]
 
 
 async def copy_keys(redis: Redis, pattern: str) -> Copy:
-    """The hashes and sorted sets whose names match; `redis` decodes responses."""
+    """The hashes and sorted sets whose names match, but those that go meanwhile; `redis` decodes responses."""
     found: dict[str, dict[Any, Any]] = {}
     async for key in redis.scan_iter(match=pattern, count=1_000):
         kind = await redis.type(key)
         if kind == "hash":
             found[key] = await redis.hgetall(key)
-        else:
+        elif kind != "none":
             assert kind == "zset", (key, kind)
             scored: list[Any] = await redis.zrange(key, 0, -1, withscores=True)
             found[key] = dict(scored)
-    return found
+    return {key: content for key, content in found.items() if content}
 
 
 async def put_back(redis: Redis, pattern: str, copy: Copy) -> None:
