@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
-from tidegate.cli.output import make_console, make_table
+from tidegate.cli.output import make_console, make_table, shown
 from tidegate.cli.since import in_words, since_option, start_of
 from tidegate.contracts.audit import AuditEntry
 from tidegate.core.audit import AuditKind
@@ -61,7 +61,7 @@ def _show(entries: list[AuditEntry], total: int) -> None:
     for each in entries:
         about = (each.job, each.asset, each.partition_key, each.event_id)
         table.add_row(
-            f"{from_ms(each.at):%Y-%m-%d %H:%M:%S}Z",
+            shown(from_ms(each.at)),
             each.kind.value,
             *(escape("-" if one is None else one) for one in about),
             escape(each.message),

@@ -1,7 +1,6 @@
 """`tidegate check`: hold Redis against Kafka."""
 
 import asyncio
-import getpass
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -11,9 +10,11 @@ from tidegate.cli.options import (
     DEFAULT_KAFKA,
     DEFAULT_NAMESPACE,
     DEFAULT_REDIS,
+    ByOption,
     KafkaOption,
     NamespaceOption,
     RedisOption,
+    person,
 )
 from tidegate.core.errors import TidegateError
 from tidegate.core.rounds import HORIZON_MS
@@ -47,16 +48,14 @@ def check(
             help="The services' dedupe horizon.",
         ),
     ] = HORIZON_MS // 1000,
-    by: Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")] = "",
+    by: ByOption = "",
     kafka: KafkaOption = DEFAULT_KAFKA,
     redis: RedisOption = DEFAULT_REDIS,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
     """Compare what Redis holds with Kafka; exit code 1 where they differ."""
     found = asyncio.run(
-        _check(
-            kafka, redis, namespace, settle, horizon, by if by or not mend else getpass.getuser(), deep, mend
-        )
+        _check(kafka, redis, namespace, settle, horizon, person(by) if mend else by, deep, mend)
     )
     if found:
         raise typer.Exit(1)

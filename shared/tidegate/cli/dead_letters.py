@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
-from tidegate.cli.output import make_console, make_table
+from tidegate.cli.output import make_console, make_table, shown
 from tidegate.cli.since import in_words, since_option, start_of
 from tidegate.core.instants import from_ms
 from tidegate.runtime.dead_letters import Kept
@@ -53,7 +53,7 @@ def _show(found: list[Kept]) -> None:
             reason += f" (sent again from {each.redriven_from})"
         table.add_row(
             each.place,
-            f"{from_ms(each.letter.at):%Y-%m-%d %H:%M:%S}Z",
+            shown(from_ms(each.letter.at)),
             escape(each.origin),
             f"{each.letter.size}{', cut' if each.letter.truncated else ''}",
             escape(each.event_id or "-"),

@@ -1,17 +1,21 @@
 """`tidegate pause`, `resume` and `trigger`: what a person does to a job's runs."""
 
 import asyncio
-import getpass
 from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.options import DEFAULT_KAFKA, DEFAULT_NAMESPACE, KafkaOption, NamespaceOption
+from tidegate.cli.options import (
+    DEFAULT_KAFKA,
+    DEFAULT_NAMESPACE,
+    ByOption,
+    JobArgument,
+    KafkaOption,
+    NamespaceOption,
+    person,
+)
 from tidegate.runtime.dispatching import Sent, control_job
 from tidegate.runtime.dispatching import trigger as trigger_run
-
-JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
-ByOption = Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")]
 
 
 def pause(
@@ -53,7 +57,7 @@ def trigger(
     done = asyncio.run(
         trigger_run(
             *(kafka, namespace, job, partition_key),
-            by=by or getpass.getuser(),
+            by=person(by),
             is_unpartitioned=unpartitioned,
             run_id=run_id,
         )
@@ -62,7 +66,7 @@ def trigger(
 
 
 def _control(kind: Literal["pause", "resume"], job: str, by: str, kafka: str, namespace: str) -> None:
-    sent = asyncio.run(control_job(kafka, namespace, kind, job, by=by or getpass.getuser()))
+    sent = asyncio.run(control_job(kafka, namespace, kind, job, by=person(by)))
     typer.echo(f"{kind} {job}: {_state(sent)}; `tidegate audit --job {job}` tells what came of it")
 
 

@@ -17,6 +17,7 @@ from tidegate.cli.options import (
     NamespaceOption,
     RedisOption,
 )
+from tidegate.cli.output import shown
 from tidegate.cli.since import since_option, start_of
 from tidegate.contracts.audit import AuditEntry
 from tidegate.core.instants import from_ms
@@ -103,21 +104,21 @@ def _round_lines(report: RoundReport) -> Iterator[str]:
         else ""
     )
     if report.opened_at is not None:
-        yield f"  open         since {_time(report.opened_at)}"
+        yield f"  open         since {shown(report.opened_at)}"
     for asset in report.assets:
         needs = "" if asset.needed == asset.expected else f", {asset.needed} needed"
         yield f"  {asset.asset}: {asset.arrived} of {asset.expected} in{needs}; waits by {asset.policy}"
         yield from _missing(asset, report.read_since)
     if report.deadline is not None:
         then, at = report.deadline
-        yield f"  deadline     {_time(at)}, then {then}"
+        yield f"  deadline     {shown(at)}, then {then}"
     elif report.opened_at is not None:
         yield "  deadline     none: it waits for as long as it takes"
     for each in report.held:
         yield f"  held back    {each}"
     for run in report.runs:
         how = f"{run.cause}{', partial' if run.is_partial else ''}"
-        since = f" since {_time(run.updated_at)}" if run.updated_at is not None else ""
+        since = f" since {shown(run.updated_at)}" if run.updated_at is not None else ""
         yield f"  run          {run.run_id}, generation {run.generation} ({how}): {run.state}{since}"
         if run.error:
             yield f"    {run.error}"
@@ -135,7 +136,7 @@ def _round_lines(report: RoundReport) -> Iterator[str]:
     if report.ignored_for_all_keys:
         yield "  ignored      events that the job has no key for:"
         yield from _last(list(map(_ignored, report.ignored_for_all_keys)), "    ")
-    yield f"  read from    {_time(report.read_since)} on; --since looks further back"
+    yield f"  read from    {shown(report.read_since)} on; --since looks further back"
 
 
 def _event_lines(
@@ -144,7 +145,7 @@ def _event_lines(
     for report in reports:
         yield from _report_lines(report)
     for letter in letters:
-        yield f"{event_id}: refused at {letter.origin}, {_time(from_ms(letter.letter.at))}"
+        yield f"{event_id}: refused at {letter.origin}, {shown(from_ms(letter.letter.at))}"
         yield f"  {letter.letter.code}: {letter.letter.reason}"
         yield f"  kept as dead letter {letter.place}: `tidegate redrive --dead-letter {letter.place}` sends it again"
     if not reports and not letters:
@@ -157,7 +158,7 @@ def _event_lines(
 def _report_lines(report: EventReport) -> Iterator[str]:
     key = "no key" if report.partition_key is None else f"key {report.partition_key}"
     yield f"{report.event_id} of {report.source}: asset {report.asset}, {key}"
-    yield f"  accepted     {_time(report.received_at)}, at {report.position}"
+    yield f"  accepted     {shown(report.received_at)}, at {report.position}"
     for note in report.notes:
         yield f"  {note.kind}: {note.message}"
     for job in report.jobs:
@@ -190,18 +191,18 @@ def _missing(asset: AssetProgress, read_since: datetime) -> Iterator[str]:
     seen = [(each.name, each.last_seen) for each in asset.missing if each.last_seen is not None]
     yield from _first(
         [
-            f"    missing {name}, last seen {_time(last.at)}: event {last.event_id} at {last.position}"
+            f"    missing {name}, last seen {shown(last.at)}: event {last.event_id} at {last.position}"
             for name, last in seen
         ],
         "    ",
     )
     if unseen := [each.name for each in asset.missing if each.last_seen is None]:
         more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
-        yield f"    missing, not seen since {_time(read_since)}: {', '.join(unseen[:_SHOWN])}{more}"
+        yield f"    missing, not seen since {shown(read_since)}: {', '.join(unseen[:_SHOWN])}{more}"
 
 
 def _ignored(each: Ignored) -> str:
-    return f"    {_time(each.at)} {each.kind}: {each.message}"
+    return f"    {shown(each.at)} {each.kind}: {each.message}"
 
 
 def _first(lines: Sequence[str], indent: str) -> Iterator[str]:
@@ -214,7 +215,3 @@ def _last(lines: Sequence[str], indent: str) -> Iterator[str]:
     if len(lines) > _SHOWN:
         yield f"{indent}{len(lines) - _SHOWN} before these, see --json"
     yield from lines[-_SHOWN:]
-
-
-def _time(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}Z"

@@ -1,7 +1,6 @@
 """`tidegate fire`, `discard` and `withdraw`: what a person does to a round that is still filling."""
 
 import asyncio
-import getpass
 from typing import Annotated, Literal
 
 import typer
@@ -10,18 +9,19 @@ from tidegate.cli.options import (
     DEFAULT_KAFKA,
     DEFAULT_NAMESPACE,
     DEFAULT_REDIS,
+    ByOption,
+    JobArgument,
     KafkaOption,
     NamespaceOption,
     RedisOption,
+    person,
 )
 from tidegate.runtime.operating import Acted, act
 from tidegate.runtime.redis import connect_redis
 
-JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
 KeyArgument = Annotated[
     str, typer.Argument(help="Key of the round, as `tidegate pending` shows it; - for a job without keys.")
 ]
-ByOption = Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")]
 
 
 def fire(
@@ -75,7 +75,7 @@ def _act(
         async with connect_redis(redis_url) as redis:
             return await act(
                 *(kafka, redis, namespace, kind, job, None if key == "-" else key),
-                by=by or getpass.getuser(),
+                by=person(by),
                 event_id=event_id,
             )
 

@@ -1,9 +1,12 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share."""
 
+import getpass
 from typing import Annotated
 
 import typer
 
+JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
+ByOption = Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")]
 KafkaOption = Annotated[
     str,
     typer.Option("--kafka", envvar="TIDEGATE_KAFKA", metavar="HOST:PORT", help="Kafka bootstrap servers."),
@@ -44,6 +47,12 @@ MultiTeamOption = Annotated[
         help="Filter events by team; may be changed later. Left as recorded where it is not given; off at first.",
     ),
 ]
+
+
+def person(by: str) -> str:
+    """Who does it: the name that was given, or that of the account."""
+    return by or getpass.getuser()
+
 
 DEFAULT_KAFKA = "127.0.0.1:9092"
 DEFAULT_REDIS = "redis://127.0.0.1:6379/0"

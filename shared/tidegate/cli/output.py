@@ -1,6 +1,7 @@
 """How commands print tables: nothing is cut off, and nothing is wrapped where the output goes to a file or a pipe."""
 
 import sys
+from datetime import datetime
 from typing import Final
 
 from rich.console import Console
@@ -12,6 +13,11 @@ _PIPED_WIDTH: Final = 1000
 def make_console() -> Console:
     is_terminal = sys.stdout.isatty()
     return Console(highlight=False, width=None if is_terminal else _PIPED_WIDTH, soft_wrap=False)
+
+
+def shown(at: datetime) -> str:
+    """An instant to the second, in UTC, as it is."""
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def make_table(*columns: str) -> Table:

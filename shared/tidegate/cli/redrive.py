@@ -1,13 +1,19 @@
 """`tidegate redrive`: have sent again what did not get through."""
 
 import asyncio
-import getpass
 import re
 from typing import Annotated, Final
 
 import typer
 
-from tidegate.cli.options import DEFAULT_KAFKA, DEFAULT_NAMESPACE, KafkaOption, NamespaceOption
+from tidegate.cli.options import (
+    DEFAULT_KAFKA,
+    DEFAULT_NAMESPACE,
+    ByOption,
+    KafkaOption,
+    NamespaceOption,
+    person,
+)
 from tidegate.runtime import dead_letters
 from tidegate.runtime.redriving_runs import redrive_run
 
@@ -24,7 +30,7 @@ def redrive(
             "--dead-letter", metavar="PARTITION@OFFSET", help="A place that `tidegate dead-letters` shows."
         ),
     ] = None,
-    by: Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")] = "",
+    by: ByOption = "",
     again: Annotated[
         bool, typer.Option("--again", help="A dead letter, although it was sent again before.")
     ] = False,
@@ -32,7 +38,7 @@ def redrive(
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
     """Send again an undeliverable run's command, or a dead letter, byte for byte, to the topic that it came from."""
-    by = by or getpass.getuser()
+    by = person(by)
     if (run is None) == (dead_letter is None):
         raise typer.BadParameter("say what to send again: --run RUN_ID or --dead-letter PARTITION@OFFSET")
     if run is not None:

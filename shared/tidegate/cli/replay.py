@@ -1,33 +1,40 @@
 """`tidegate replay`: have a job take the stored events that came before it."""
 
 import asyncio
-import getpass
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from tidegate.cli.options import DEFAULT_KAFKA, DEFAULT_NAMESPACE, KafkaOption, NamespaceOption
+from tidegate.cli.options import (
+    DEFAULT_KAFKA,
+    DEFAULT_NAMESPACE,
+    ByOption,
+    JobArgument,
+    KafkaOption,
+    NamespaceOption,
+    person,
+)
 from tidegate.core.errors import DefinitionError
 from tidegate.runtime.replaying import Replayed
 from tidegate.runtime.replaying import replay as run_replay
 
 
 def replay(
-    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    job: JobArgument,
     since: Annotated[
         str | None,
         typer.Option(
             "--since", metavar="TIME", help="Only events received at TIME (ISO 8601, UTC) or later."
         ),
     ] = None,
-    by: Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")] = "",
+    by: ByOption = "",
     kafka: KafkaOption = DEFAULT_KAFKA,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
     """Have JOB take the stored events that came before it was defined; done again, it counts nothing twice."""
     at = None if since is None else _instant(since)
-    done = asyncio.run(run_replay(kafka, namespace, job, by=by or getpass.getuser(), since=at))
+    done = asyncio.run(run_replay(kafka, namespace, job, by=person(by), since=at))
     typer.echo(described(done))
 
 

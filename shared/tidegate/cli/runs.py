@@ -2,22 +2,21 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
-from tidegate.cli.output import make_console, make_table
+from tidegate.cli.options import DEFAULT_KAFKA, JobArgument, KafkaOption
+from tidegate.cli.output import make_console, make_table, shown
 from tidegate.contracts.runs import Run, RunState
 from tidegate.core.instants import from_ms
 from tidegate.runtime.job_runs import JobRuns, job_runs
 
 
 def runs(
-    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    job: JobArgument,
     state: Annotated[
         list[RunState] | None, typer.Option("--state", help="Only runs in this state; may be repeated.")
     ] = None,
@@ -45,17 +44,14 @@ def _show(job: str, found: JobRuns, chosen: list[Run], limit: int, console: Cons
                 escape("-" if run.partition_key is None else run.partition_key),
                 run.state.value,
                 run.cause,
-                _time(run.asked_at),
-                _time(run.updated_at),
+                shown(from_ms(run.asked_at)),
+                shown(from_ms(run.updated_at)),
                 escape(run.error or ""),
             )
         console.print(table)
     counts = ", ".join(f"{found.count(each)} {each.value}" for each in RunState if found.count(each))
     console.print(f"{job}: {counts or 'no runs'}", markup=False)
     if found.paused:
-        console.print(f"{job} was paused by {found.paused.by} at {_time(found.paused.at)}", markup=False)
-
-
-def _time(ms: int) -> str:
-    at: datetime = from_ms(ms)
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+        console.print(
+            f"{job} was paused by {found.paused.by} at {shown(from_ms(found.paused.at))}", markup=False
+        )
