@@ -23,7 +23,7 @@ from tidegate.contracts.placement import contributions_partition, shards_of_part
 from tidegate.contracts.redis_keys import open_key, runs_prefix, shard_prefix
 from tidegate.contracts.topics import CONTRIBUTIONS, RUNS
 from tidegate.core.audit import AuditKind
-from tidegate.runtime.census import Orphan, census
+from tidegate.runtime.census import IN_SHARD, Orphan, census
 from tidegate.runtime.definitions_view import DefinitionsView
 from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.positions import committed_positions
@@ -44,7 +44,8 @@ for n = 2, #ARGV do
   redis.call('DEL', prefix .. ARGV[n])
 end
 """
-_OF_SHARD: Final = ("marks", "expiry", "seen", "open", "kept", "revisions", "due", "gone")
+_OF_SHARD: Final = tuple(kind for kind in IN_SHARD if kind not in ("log", "outbox", "round", "moved"))
+"""The keys of which a shard has one and that its offset does not stand in."""
 
 
 class Repair(StrEnum):
