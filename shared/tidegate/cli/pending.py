@@ -14,12 +14,12 @@ from tidegate.cli.options import (
     DEFAULT_KAFKA,
     DEFAULT_NAMESPACE,
     DEFAULT_REDIS,
+    JobArgument,
     KafkaOption,
     NamespaceOption,
     RedisOption,
 )
-from tidegate.cli.output import make_console, make_table
-from tidegate.core.errors import DefinitionError
+from tidegate.cli.output import make_console, make_table, shown
 from tidegate.definitions.progress import WindowCount
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.pending import PendingRounds, pending_rounds
@@ -29,7 +29,7 @@ _NAMES_SHOWN: Final = 6
 
 
 def pending(
-    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    job: JobArgument,
     limit: Annotated[int, typer.Option(min=1, help="Show at most so many windows.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     kafka: KafkaOption = DEFAULT_KAFKA,
@@ -46,9 +46,7 @@ def pending(
 
 async def _read(kafka: str, redis_url: str, namespace: str, job: str, limit: int) -> PendingRounds:
     async with definitions_view(kafka) as view, connect_redis(redis_url) as redis:
-        if view.job(job) is None:
-            known = ", ".join(map(repr, view.jobs())) or "none"
-            raise DefinitionError(f"job {job!r} is not defined (defined: {known})")
+        view.defined(job)
         assert view.installation is not None
         return await pending_rounds(redis, namespace, view.installation.shards, view, job, limit)
 
@@ -66,7 +64,7 @@ def _show(found: PendingRounds, job: str, console: Console) -> None:
                 escape(asset.asset),
                 _progress(asset),
                 escape(_names(asset.missing)),
-                f"{each.opened_at:%Y-%m-%d %H:%M:%S}Z" if first else "",
+                shown(each.opened_at) if first else "",
             )
     console.print(table)
     console.print(f"{job}: {len(found.rounds)} of {found.total} windows", markup=False)

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
 from tidegate.contracts.topics import DEFINITIONS
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import DefinitionError, TidegateError
 from tidegate.core.plain import from_plain
 from tidegate.definitions import Asset, Job
 from tidegate.definitions.known import known_assets
@@ -112,6 +112,14 @@ class DefinitionsView:
         """A job as of now, None where there is none."""
         history = self._jobs.get(job_id)
         return history[-1][1] if history else None
+
+    def defined(self, job_id: str) -> DefinedJob:
+        """A job as of now. Raises DefinitionError where there is none."""
+        job = self.job(job_id)
+        if job is None:
+            known = ", ".join(map(repr, self.jobs())) or "none"
+            raise DefinitionError(f"job {job_id!r} is not defined (defined: {known})")
+        return job
 
     def newest(self, job_id: str) -> DefinedJob | None:
         """The last definition of a job, though it may have been deleted since; None where the view holds none."""

@@ -15,12 +15,12 @@ from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import JobControl, ManualRun, Redrive, RunRequest
 from tidegate.contracts.topics import RUN_REQUESTS
-from tidegate.core.errors import DefinitionError, InvalidPartitionKeyError, NotPartitionedError, TidegateError
+from tidegate.core.errors import InvalidPartitionKeyError, NotPartitionedError, TidegateError
 from tidegate.core.keys import validate_key
 from tidegate.core.timetables import Timetable
 from tidegate.core.timetables.base import partitions_between, resolve_partition_date
 from tidegate.definitions import Job
-from tidegate.runtime.definitions_view import DefinedJob, definitions_view
+from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.job_runs import job_runs
 from tidegate.runtime.positions import committed_positions
 from tidegate.runtime.producer import acknowledged_producer, send_all
@@ -64,13 +64,17 @@ async def control_job(
 
     Raises DefinitionError for a job that is not defined; one that was deleted while it was paused can be resumed.
     """
-    defined, partitions = await _defined(bootstrap, job)
-    if isinstance(defined, DefinitionError) and (
-        kind == "pause" or (await job_runs(bootstrap, job)).paused is None
-    ):
-        raise defined
+    async with definitions_view(bootstrap) as view:
+        installation = view.installation
+    assert installation is not None
+    is_left = (
+        view.job(job) is None and kind == "resume" and (await job_runs(bootstrap, job)).paused is not None
+    )
+    if not is_left:
+        view.defined(job)
     record = JobControl(kind=kind, id=token_hex(8), by=by, job=job)
-    return await send_to_dispatcher(bootstrap, namespace, record, partition_of(job, partitions), wait_s)
+    partition = partition_of(job, installation.partitions)
+    return await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
 
 
 async def trigger(
@@ -91,9 +95,9 @@ async def trigger(
     InvalidPartitionKeyError for a key that the schedule could not have given, a key where it gives none, and a missing
     one where it does, unless the run is said to be unpartitioned (rule D14).
     """
-    defined, partitions = await _defined(bootstrap, job)
-    if isinstance(defined, DefinitionError):
-        raise defined
+    async with definitions_view(bootstrap) as view:
+        defined, installation = view.defined(job), view.installation
+    assert installation is not None
     if run_id is not None and not _RUN_ID.fullmatch(run_id):
         raise InvalidRunIdError(f"run id {run_id!r:.100} must have 1 to 100 letters, digits, '.', '_' or '-'")
     now = datetime.now(UTC)
@@ -113,7 +117,7 @@ async def trigger(
         events=(),
     )
     record = ManualRun(by=by, request=request)
-    partition = partition_of(job, partitions)
+    partition = partition_of(job, installation.partitions)
     return Triggered(
         request.run_id, await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
     )
@@ -167,17 +171,6 @@ def _partitions(schedule: Timetable | None, now: datetime, days: int) -> Iterato
                 yield run.partition_date, run.partition_key
     except NotPartitionedError:
         return
-
-
-async def _defined(bootstrap: str, job: str) -> tuple[DefinedJob | DefinitionError, int]:
-    """A job or why there is none, and the number of partitions."""
-    async with definitions_view(bootstrap) as view:
-        defined, installation = view.job(job), view.installation
-        known = ", ".join(map(repr, view.jobs())) or "none"
-    assert installation is not None
-    return defined or DefinitionError(
-        f"job {job!r} is not defined (defined: {known})"
-    ), installation.partitions
 
 
 async def send_to_dispatcher(

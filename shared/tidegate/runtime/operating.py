@@ -12,7 +12,7 @@ from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import contributions_partition, shard_of
 from tidegate.contracts.redis_keys import round_key, round_name, shard_prefix
 from tidegate.contracts.topics import CONTRIBUTIONS
-from tidegate.core.errors import DefinitionError, TidegateError
+from tidegate.core.errors import TidegateError
 from tidegate.definitions.routes import UNPARTITIONED
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.producer import acknowledged_producer, send_all
@@ -53,11 +53,8 @@ async def act(
     and NoSuchRoundError.
     """
     async with definitions_view(bootstrap) as view:
-        defined, installation = view.job(job), view.installation
-        known = ", ".join(map(repr, view.jobs())) or "none"
+        defined, installation = view.defined(job), view.installation
     assert installation is not None
-    if defined is None:
-        raise DefinitionError(f"job {job!r} is not defined (defined: {known})")
     downstream = UNPARTITIONED if key is None else key
     shard = shard_of(job, downstream, installation.shards)
     partition = contributions_partition(shard, installation.partitions)

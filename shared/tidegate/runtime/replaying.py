@@ -22,7 +22,6 @@ from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, shard_of
 from tidegate.contracts.topics import ACCEPTED, CONTRIBUTIONS, DEFINITIONS
 from tidegate.core.audit import AuditKind
-from tidegate.core.errors import DefinitionError
 from tidegate.core.instants import to_ms
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView, definitions_view
 from tidegate.runtime.log_consumer import log_consumer
@@ -174,10 +173,7 @@ def _encode(source: str, entries: Sequence[tuple[int, int, Mapped]]) -> bytes:
 
 
 def _replay_of(view: DefinitionsView, job: str, since: datetime | None) -> Replay:
-    defined, stamp = view.job(job), view.next_offset
-    if defined is None:
-        known = ", ".join(map(repr, view.jobs())) or "none"
-        raise DefinitionError(f"job {job!r} is not defined (defined: {known})")
+    defined, stamp = view.defined(job), view.next_offset
     ways = plan([defined], view.assets_at(stamp), multi_team=view.is_multi_team_at(stamp))
     return Replay(defined, ways, None if since is None else to_ms(since))
 
