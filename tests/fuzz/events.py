@@ -556,7 +556,7 @@ def _text(tree: Any) -> str:
         return tree.text
     if isinstance(tree, dict):
         pairs = [f"{json.dumps(str(name))}:{_text(value)}" for name, value in tree.items()]
-        if isinstance(tree, Twice):
+        if isinstance(tree, Twice) and tree:  # a later touch may have emptied it
             pairs.append(f"{json.dumps(str(next(reversed(tree))))}:null")
         return "{" + ",".join(pairs) + "}"
     if isinstance(tree, list):

@@ -119,6 +119,8 @@ class Mark:
     members: frozenset[Place]
     kept: Mapping[Place, Happened]
     """Its events, where the policy has it run again."""
+    revision: int
+    """The newest of its job when it ended: events that were kept are of no use to one that counts otherwise (R6)."""
 
 
 @dataclass(slots=True)
@@ -245,11 +247,13 @@ class Folding:
             self._note("member-late", each, record)
             return
         self._note("member-rerun", each, record)
-        kept = mark.kept if meaning.rerun_policy == "refire" else {}
+        newest = self.folded[self._shard(each.job, each.key), each.job]
+        is_alike = mark.revision == newest or self._definitions.is_alike(each.job, mark.revision, newest)
+        kept = mark.kept if meaning.rerun_policy == "refire" and is_alike else {}
         if not kept or (is_remapped and kept[each.place].at >= each.event.at):
             return
         events, at = {**kept, each.place: each.event}, record.timestamp
-        state.mark = Mark(at, mark.generation + 1, mark.members, events)
+        state.mark = Mark(at, mark.generation + 1, mark.members, events, newest)
         state.seen |= {event.identity: at for event in events.values()}
         self._fire(each.job, each.incarnation, each.key, state.mark, events, record, ordinal, "assets")
 
@@ -267,7 +271,8 @@ class Folding:
         state.seen |= {event.identity: at for event in events.values()}
         is_run = cause != "drop"
         keeps = is_run and meaning.is_windowed and meaning.policy == "refire"
-        state.mark = Mark(at, before + is_run, frozenset(events), events if keeps else {})
+        newest = self.folded[self._shard(job, key), job]
+        state.mark = Mark(at, before + is_run, frozenset(events), events if keeps else {}, newest)
         if is_run:
             self._fire(job, incarnation, key, state.mark, events, record, ordinal, cause)
         return events
