@@ -5,6 +5,7 @@ loss.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
 
-from aiokafka import TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
 import tidegate_dispatcher.decide
 import tidegate_dispatcher.main
@@ -23,6 +24,7 @@ import tidegate_mapper.main
 import tidegate_rollup.decide
 import tidegate_rollup.owner
 import tidegate_rollup.store
+from tests.simulation.oracle import POISON
 from tests.simulation.redis import Command, Server
 from tests.simulation.scheduling import Loop
 from tests.simulation.world import Focus
@@ -31,8 +33,9 @@ from tidegate.contracts.redis_keys import round_name
 from tidegate.core.audit import AuditKind
 from tidegate.runtime import starting
 from tidegate.runtime.positions import Highs
-from tidegate.runtime.producer import send_all
+from tidegate.runtime.producer import audit_records, send_all
 from tidegate.runtime.transactions import PartitionTransactions
+from tidegate.runtime.unreadable import unreadable_record
 from tidegate_dispatcher.main import Dispatcher
 from tidegate_dispatcher.partition import DispatcherPartition
 from tidegate_ingest.store import SeenEvents
@@ -248,15 +251,43 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The group's offset moves before what fired is sent."""
     send, commit = PartitionOwner._send, PartitionOwner.commit
 
-    async def commit_and_send(self: PartitionOwner, audit: list[Any]) -> None:
+    async def commit_and_send(self: PartitionOwner) -> None:
         whole, self._outbox = self._outbox, {}
         try:
             await commit(self)
         finally:
             self._outbox = whole
-        await send(self, audit)
+        await send(self)
 
     return patch.object(PartitionOwner, "_send", commit_and_send)
+
+
+@breaks("R3.audit", seed=160, targets=("rollup",), faults=("kill", "poison"), jobs=("each", "plain"))
+@contextmanager
+def _(_: Callable[[], Loop]) -> Iterator[None]:
+    """What cannot be read is told only once the shards have moved past it."""
+    fold, send = PartitionOwner._fold, PartitionOwner._send
+    untold: dict[PartitionOwner, list[tuple[TopicPartition, ConsumerRecord]]] = defaultdict(list)
+
+    async def fold_the_readable(
+        self: PartitionOwner, tp: TopicPartition, records: list[ConsumerRecord]
+    ) -> None:
+        untold[self] += [(tp, each) for each in records if each.value == POISON]
+        if readable := [each for each in records if each.value != POISON]:
+            await fold(self, tp, readable)
+        self._times[tp.partition] = records[-1].timestamp
+
+    async def tell_and_send(self: PartitionOwner) -> None:
+        error = ValueError("poison")
+        entries = [unreadable_record("rollup", tp, each, error) for tp, each in untold.pop(self, [])]
+        await send_all(self._producer, audit_records(entries, self._counts.partitions))
+        await send(self)
+
+    with (
+        patch.object(PartitionOwner, "_fold", fold_the_readable),
+        patch.object(PartitionOwner, "_send", tell_and_send),
+    ):
+        yield
 
 
 @breaks("R4", seed=7, targets=("rollup",), faults=("act", "later"), jobs=("late", "both", "again", "each"))

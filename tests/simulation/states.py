@@ -159,7 +159,8 @@ def _lasting(dump: Dump, since: int) -> Dump:
     kept = {
         "expiry": {name: at for name, at in expiry.items() if name not in gone},
         "marks": {name: _in_order(mark) for name, mark in marks.items() if name not in gone},
-        "kept": {name: _as_fields(kept) for name, kept in kept_rounds.items() if name not in gone},
+        # By its own time: one of a mark that has expired may stay beside the next mark, and is of no use to it.
+        "kept": {name: _as_fields(kept) for name, kept in kept_rounds.items() if _fired_at(kept) >= since},
         "seen": {name: at for name, at in seen.items() if float(at) >= since},
         "log": {name: at for name, at in dict(dump.get("log", {})).items() if not name.startswith("at:")},
     }
@@ -171,6 +172,10 @@ def _in_order(mark: str) -> str:
     """A mark with its members in order; they come as the fields of a hash do."""
     head, _, members = mark.rpartition(" ")
     return f"{head} {sorted(members.split(','))}"
+
+
+def _fired_at(kept: str) -> int:
+    return int(kept.split(" ", 2)[1])
 
 
 def _as_fields(kept: str) -> tuple[str, Dump]:
