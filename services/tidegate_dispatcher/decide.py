@@ -12,6 +12,8 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from tidegate.contracts.audit import AuditEntry, audit_id
+from tidegate.contracts.outgoing import Outgoing
+from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
     ACTIVE,
     ENDED,
@@ -25,7 +27,7 @@ from tidegate.contracts.runs import (
     RunRequest,
     RunState,
 )
-from tidegate.contracts.topics import MAX_INTERNAL_BYTES, RUN_COMMANDS_PREFIX
+from tidegate.contracts.topics import MAX_INTERNAL_BYTES, RUN_COMMANDS_PREFIX, RUN_EVENTS
 from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset, AssetAlias, Job
 
@@ -103,6 +105,7 @@ class Surroundings:
     """What decisions depend on besides their inputs."""
 
     partition: int
+    partitions: int
     now: int
     """Milliseconds since 1970."""
     job_of: Callable[[RunRequest], Job | None]
@@ -134,6 +137,8 @@ class Decisions:
     """The runs that are new, or whose turn it was."""
     left: dict[str, int] = field(default_factory=dict)
     """How many more runs of which jobs could go out by now, but for the cap."""
+    forwarded: list[Outgoing] = field(default_factory=list)
+    """Reports that came to another partition than their job's."""
     fired: list[RunRequest] = field(default_factory=list)
     """The rounds whose runs are taken up here, to be told by `fired_entries`."""
 
@@ -318,7 +323,10 @@ class _Desk:
     def _report(self, event: RunEvent) -> None:
         # A status belongs to (run, attempt); an end is final. Reports are repeated freely, so none of this is audited.
         run = self._run(event.run_id)
-        if run is None or event.attempt != run.attempt or run.state not in ACTIVE or event.state == run.state:
+        if run is None:
+            self._forward(event)
+            return
+        if event.attempt != run.attempt or run.state not in ACTIVE or event.state == run.state:
             return
         if event.state in (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED):
             key = run.partition_key
@@ -331,6 +339,16 @@ class _Desk:
                 "partition_key": key,
             }
             self._put(run.model_copy(update=changed), run)
+
+    def _forward(self, event: RunEvent) -> None:
+        """Pass on a report that came to another partition than its job's, as from a client that hashes keys otherwise.
+
+        That is where its job's runs are, unless it names a wrong job: then nobody knows its run there either, and it
+        ends there, since no report is passed on from its job's own partition (rule T5).
+        """
+        right = partition_of(event.job, self._surroundings.partitions)
+        if right != self._surroundings.partition:
+            self.decisions.forwarded.append(Outgoing(RUN_EVENTS, right, event.job.encode(), event.to_bytes()))
 
     def _control(self, controlled: Controlled) -> None:
         control, line = controlled.control, self._line(controlled.control.job)

@@ -245,6 +245,7 @@ class Dispatcher:
     def _surroundings(self, number: int) -> Surroundings:
         return Surroundings(
             partition=number,
+            partitions=self._partitions,
             now=int(time() * 1000),
             job_of=self._job_of,
             active_runs_of=self._active_runs_of,

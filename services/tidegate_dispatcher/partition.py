@@ -131,12 +131,13 @@ class DispatcherPartition:
         others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
         entries = [*audit, *decisions.audit, *fired_entries(decisions.fired, surroundings.now)]
         noted = audit_records(entries, self._partitions)
-        others += noted
+        others += decisions.forwarded + noted
         if states or others or offsets:
             await self._commit(states, others, offsets, changes)
         count_sent(noted)
         self._is_capped = bool(left)
         metrics.COMMANDS_SENT.inc(len(decisions.commands))
+        metrics.REPORTS_FORWARDED.inc(len(decisions.forwarded))
         metrics.RUNS_QUEUED.inc(sum(run.state is RunState.QUEUED for run in decisions.runs.values()))
         return set(decisions.left)
 

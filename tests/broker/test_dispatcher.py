@@ -35,7 +35,14 @@ from tests.broker.runs import (
 from tidegate.contracts.events import parse_event
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import Run, RunCommand, RunRequestBatch, RunState
-from tidegate.contracts.topics import ASSET_EVENTS, CONTRIBUTIONS, RUN_REQUESTS, RUNS, run_commands_topic
+from tidegate.contracts.topics import (
+    ASSET_EVENTS,
+    CONTRIBUTIONS,
+    RUN_EVENTS,
+    RUN_REQUESTS,
+    RUNS,
+    run_commands_topic,
+)
 from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.positions import Position
 from tidegate.runtime.topic_admin import admin_client, create_topics
@@ -307,8 +314,13 @@ async def test_commands_for_a_topic_that_was_deleted_are_audited_once(at: Instal
 async def test_reports_move_the_states_of_the_runs_that_they_are_about(at: Installed) -> None:
     with at.service("dispatcher") as dispatcher:
         dispatcher.wait_ready()
-        await ask(at, request(1), request(2), request(3))
-        await until_dispatched(at, 1, 2, 3)
+        await ask(at, request(1), request(2), request(3), request(4))
+        await until_dispatched(at, 1, 2, 3, 4)
+        elsewhere = (MINE + 1) % PARTITIONS
+        misplaced = [said(name, RunState.SUCCEEDED).to_bytes() for name in ("run-4", "run-9")]
+        await send(at.kafka, [(RUN_EVENTS, elsewhere, JOB.encode(), each) for each in misplaced])
+        await until_state(at, "run-4", RunState.SUCCEEDED)
+        assert dispatcher.metrics()["tidegate_reports_forwarded_total"] == 2
         await report(
             at,
             said("run-1", RunState.RUNNING),
@@ -328,9 +340,10 @@ async def test_reports_move_the_states_of_the_runs_that_they_are_about(at: Insta
         "run-1": ("succeeded", None),
         "run-2": ("sent", None),
         "run-3": ("failed", "no data"),
+        "run-4": ("succeeded", None),
     }
     assert await audit(at) == {("unreadable-record", None): 2}
-    assert len(await commands(at)) == 3
+    assert len(await commands(at)) == 4
 
 
 async def test_an_unreadable_request_is_audited_and_passed(at: Installed) -> None:

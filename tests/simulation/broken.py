@@ -7,7 +7,7 @@ loss.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
@@ -33,7 +33,6 @@ from tidegate.runtime import starting
 from tidegate.runtime.positions import Highs
 from tidegate.runtime.producer import send_all
 from tidegate.runtime.transactions import PartitionTransactions
-from tidegate_dispatcher.main import Dispatcher
 from tidegate_dispatcher.partition import DispatcherPartition
 from tidegate_ingest.store import SeenEvents
 from tidegate_mapper.main import Mapper
@@ -421,14 +420,14 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 
 @breaks("T5", seed=1)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
-    """Commands name another partition for their reports."""
-    surroundings = Dispatcher._surroundings
+    """Reports that come to another partition than their job's are dropped."""
 
-    def elsewhere(self: Dispatcher, number: int) -> Any:
-        right = surroundings(self, number)
-        return replace(right, partition=(number + 1) % self._partitions)
+    def decide(*arguments: Any) -> Any:
+        decisions = tidegate_dispatcher.decide.decide(*arguments)
+        decisions.forwarded = []
+        return decisions
 
-    return patch.object(Dispatcher, "_surroundings", elsewhere)
+    return patch.object(tidegate_dispatcher.partition, "decide", decide)
 
 
 @breaks("T7", seed=8, targets=("rollup",), faults=("freeze", "later"))

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from tests.queues import active, known, place, waiting
 from tidegate import Asset, AssetAlias, Job
+from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
     JobControl,
     Redrive,
@@ -66,7 +68,8 @@ def surroundings(
 ) -> Around:
     return Around(
         Surroundings(
-            partition=3,
+            partition=2,  # of four the one of job "copy"
+            partitions=4,
             now=NOW,
             job_of=lambda request: job,
             active_runs_of=lambda job: active_runs,
@@ -212,7 +215,7 @@ def test_a_command_names_its_reports_partition_and_the_outlets_of_the_definition
     (command,) = decide([asked(request("a"))], {}, surroundings(job=job)).commands
     read = RunCommand.from_bytes(command.value)
     assert (command.topic, command.key) == ("run-commands.copy", "k")
-    assert read.run_events_partition == 3
+    assert read.run_events_partition == 2
     assert [(each.kind, each.name, each.uri) for each in read.outlets] == [
         ("asset", "out", "s3://bucket/out"),
         ("alias", "made", None),
@@ -265,6 +268,38 @@ def test_an_end_is_final_and_reports_of_other_attempts_or_runs_are_nothing(ended
         RunEvent(run_id="unknown", job="copy", state=RunState.FAILED),
     ]
     assert decide(reports, {"a": stored("a", ended), "b": stored("b")}, surroundings()).runs == {}
+
+
+def test_a_report_that_came_to_another_partition_is_passed_on_once_as_it_is() -> None:
+    around = surroundings()
+    elsewhere = around._replace(surroundings=replace(around.surroundings, partition=3))
+    report = RunEvent(run_id="a", job="copy", state=RunState.FAILED, error="no data", partition_key="us")
+    passed_on = decide([report], {}, elsewhere)
+    assert passed_on.runs == {}
+    (record,) = passed_on.forwarded
+    assert (record.topic, record.partition, record.key) == ("run-events", 2, b"copy")
+    assert record.value is not None
+    arrived = RunEvent.from_bytes(record.value)
+    assert arrived == report
+    there = decide([arrived], {"a": stored("a")}, around)
+    assert (there.runs["a"].state, there.forwarded) == (RunState.FAILED, [])
+    # A run that is forgotten, or one of a job that was named wrongly, is looked for no further.
+    assert decide([arrived], {}, around).forwarded == []
+
+
+def test_the_run_id_decides_what_a_report_is_about_whatever_job_it_names() -> None:
+    report = RunEvent(run_id="a", job="other", state=RunState.SUCCEEDED)
+    assert partition_of("other", 4) != 2
+    decided = decide([report], {"a": stored("a")}, surroundings())
+    assert (decided.runs["a"].state, decided.forwarded) == (RunState.SUCCEEDED, [])
+
+
+@pytest.mark.parametrize("name", ["run_id", "job"])
+def test_a_report_whose_names_are_longer_than_any_can_be_is_refused(name: str) -> None:
+    """Else what is passed on, with the job as its key, could be too large for the topic that it came from."""
+    raw = {"v": 1, "run_id": "a", "job": "copy", "state": "succeeded", name: "x" * 251}
+    with pytest.raises(ValidationError, match="at most 250"):
+        RunEvent.from_bytes(json.dumps(raw).encode())
 
 
 def test_reports_move_a_run_along() -> None:

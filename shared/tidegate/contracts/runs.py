@@ -174,11 +174,14 @@ ENDED: Final = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.UNDELIVE
 
 
 class RunEvent(Message):
-    """`run-events`: what a worker reports. Public: any client may write it, keyed by job."""
+    """`run-events`: what a worker reports. Public: any client may write it, keyed by job.
+
+    The run id decides what it is about; the job says where to look on another partition than the run's (rule T5).
+    """
 
     v: int = 1
-    run_id: str
-    job: str
+    run_id: str = Field(max_length=250)
+    job: str = Field(max_length=250)
     attempt: int = 1
     state: RunState
     error: str | None = Field(default=None, max_length=4096)
