@@ -37,6 +37,9 @@ FIRED_AT_ONCE = 500
 
 FRAMING_BYTES = 2 * 1024
 """What Kafka adds to the value of one record: its key, of up to 250 characters, and the frames of record and batch."""
+Place = tuple[int, str, int, int, str]
+NOWHERE: Final[Place] = (-1, "", 0, 0, "")
+"""Before every place of a run in its queue."""
 JOBS_NAMED: Final = 20
 """How many jobs an audit entry about the cap names (B007)."""
 
@@ -136,7 +139,7 @@ class Decisions:
     looked_at: set[str] = field(default_factory=set)
     """The runs that are new, or whose turn it was."""
     left: dict[str, int] = field(default_factory=dict)
-    """How many more runs of which jobs could go out by now, but for the cap."""
+    """How many more runs of which jobs could go out by now, but for the cap or since they were not read."""
     forwarded: list[Outgoing] = field(default_factory=list)
     """Reports that came to another partition than their job's."""
     fired: list[RunRequest] = field(default_factory=list)
@@ -203,8 +206,18 @@ class _Line:
     is_paused: bool
     active: int
     queued: int
-    first: list[tuple[tuple[int, str, int, int, str], Run]]
+    first: list[tuple[Place, Run]]
     """A heap by place, of those that were read and those that came in."""
+    known_up_to: Place | None
+    """The place of the last that was read, where more wait that were not; anything up to there is in `first`."""
+
+    @property
+    def next_place(self) -> Place | None:
+        """That of the run whose turn it is, None where that one was not read or none may go out."""
+        if not self.ready or not self.first:
+            return None
+        place = self.first[0][0]
+        return place if self.known_up_to is None or place <= self.known_up_to else None
 
     @property
     def ready(self) -> int:
@@ -233,8 +246,12 @@ class _Desk:
             self._ask(each)
 
     def dispatch(self) -> None:
-        """Send what may go out, the oldest first, up to the cap."""
-        lines = [(line.first[0][0], job) for job, line in self._lines.items() if line.ready and line.first]
+        """Send what may go out, the oldest first, up to the cap.
+
+        As many were read of each job as may go out. Where one of them cannot be sent, its place goes to the next in the
+        queue: that of a job of which none is left that was read has its turn in the next transaction.
+        """
+        lines = [(place, job) for job, line in self._lines.items() if (place := line.next_place)]
         heapify(lines)
         sent = 0
         while lines and sent < self._surroundings.cap:
@@ -243,8 +260,8 @@ class _Desk:
             _, run = heappop(line.first)
             self._send(run)
             sent += 1
-            if line.ready and line.first:
-                heappush(lines, (line.first[0][0], job))
+            if place := line.next_place:
+                heappush(lines, (place, job))
         self.decisions.left = {job: line.ready for job, line in self._lines.items() if line.ready}
 
     def _line(self, job: str) -> _Line:
@@ -252,7 +269,10 @@ class _Desk:
             queue = self._known.queues.get(job, Queue())
             first = [(_place(run), run) for run in queue.first]  # sorted, and so a heap
             limit = self._surroundings.active_runs_of(job)
-            self._lines[job] = _Line(limit, queue.is_paused, queue.active, queue.queued, first)
+            known_up_to = None
+            if len(first) < queue.queued:
+                known_up_to = first[-1][0] if first else NOWHERE
+            self._lines[job] = _Line(limit, queue.is_paused, queue.active, queue.queued, first, known_up_to)
         return self._lines[job]
 
     def _run(self, run_id: str) -> Run | None:
@@ -444,7 +464,7 @@ def fired_entries(requests: Iterable[RunRequest], now: int) -> Iterator[AuditEnt
             )
 
 
-def _place(run: Run) -> tuple[int, str, int, int, str]:
+def _place(run: Run) -> Place:
     """What orders the queue of a job: the time, the key, and of one key the order in which its rounds fired."""
     ordinal = run.request.ordinal if run.request else 0
     return run.asked_at, run.partition_key or "", run.offset, ordinal, run.run_id

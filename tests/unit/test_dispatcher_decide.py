@@ -387,6 +387,68 @@ def test_b054_the_next_run_goes_out_when_one_ends_with_no_other_event() -> None:
     assert decided.runs["b"].request is None
 
 
+def test_a_run_that_comes_in_overtakes_none_that_waits_unread_where_the_first_cannot_be_sent() -> None:
+    around = surroundings(active_runs=1)
+    large = request("b", partition_key="b").model_copy(update={"oversize": 9_000_000})
+    inputs = [
+        asked(request("a", partition_key="a")),
+        asked(large),
+        asked(request("c", partition_key="c"), at=NOW + 2),
+    ]
+    first = decide(inputs, {}, around)
+    assert sent(first) == ["a"]
+    runs = after({}, first)
+    # One place is free, so one of those that wait is read: "b", which does not take it.
+    late, early = asked(request("d"), at=NOW + 3), asked(request("0"), at=NOW - 1)
+    second = decide([ended("a"), late], runs, around)
+    assert (sent(second), second.left) == ([], {"copy": 1})
+    assert second.runs["b"].state is RunState.UNDELIVERABLE
+    runs = after(runs, second)
+    assert sent(decide([], runs, around, look=second.left)) == ["c"]
+    # Nothing keeps back one that was asked for before all that wait.
+    assert sent(decide([early], runs, around)) == ["0"]
+
+
+some_runs = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=6)
+
+
+@given(some_runs, some_runs, st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
+def test_whichever_cannot_be_sent_the_turn_of_a_run_never_comes_before_that_of_one_asked_for_earlier(
+    lines: list[tuple[int, bool]], newer: list[tuple[int, bool]], limit: int, ends: int, cap: int
+) -> None:
+    def asks(name: str, at: int, is_large: bool) -> Requested:
+        return asked(request(name).model_copy(update={"oversize": 9_000_000 if is_large else None}), at)
+
+    def order() -> list[str]:
+        """Sorted by when they were asked for; run ids tell those of one time apart."""
+        return [run.run_id for run in sorted(runs.values(), key=lambda run: (run.asked_at, run.run_id))]
+
+    around = surroundings(active_runs=limit, cap=cap)
+    runs = {f"active{n}": stored(f"active{n}") for n in range(limit)}
+    wait = [asks(f"w{n}", *each) for n, each in enumerate(lines)]
+    runs |= decide(wait, runs, around).runs
+    free = min(ends, limit)
+    inputs: list[Input] = [ended(f"active{n}") for n in range(free)]
+    inputs += [asks(f"n{n}", *each) for n, each in enumerate(newer)]
+    look: Collection[str] = ()
+    for _ in range(len(lines) + len(newer) + 1):
+        decided = decide(inputs, runs, around, look)
+        turns = {name for name, run in decided.runs.items() if run.state is not RunState.QUEUED}
+        runs |= decided.runs
+        is_turn = [
+            name in turns
+            for name in order()
+            if name.startswith(("w", "n")) and (name in turns or runs[name].state is RunState.QUEUED)
+        ]
+        assert is_turn == sorted(is_turn, reverse=True)
+        inputs, look = [], decided.left
+    assert not look
+    line, sendable = waiting(runs.values(), "copy"), [*lines, *newer]
+    count = sum(not is_large for _, is_large in sendable)
+    assert active(runs.values(), "copy") == limit - free + min(free, count)
+    assert not line or active(runs.values(), "copy") == limit
+
+
 def test_a_limit_that_rises_lets_runs_go_out_with_no_event_at_all() -> None:
     decided = decide(
         [asked(request(each, partition_key=each)) for each in "abcd"], {}, surroundings(active_runs=1)
@@ -461,7 +523,10 @@ JOBS = ("copy", "other")
 steps = st.lists(
     st.lists(
         st.one_of(
-            st.tuples(st.just("ask"), st.sampled_from(JOBS), st.integers(0, 3), st.sampled_from("xyz")),
+            st.tuples(
+                st.sampled_from(["ask", "ask", "ask for too much"]),
+                *(st.sampled_from(JOBS), st.integers(0, 3), st.sampled_from("xyz")),
+            ),
             st.tuples(st.just("end"), st.integers(0, 30), st.sampled_from(list(RunState))),
             st.tuples(st.sampled_from(["pause", "resume"]), st.sampled_from(JOBS)),
             st.tuples(st.just("redrive"), st.integers(0, 30)),
@@ -484,11 +549,15 @@ def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
     left: set[str] = set()
     limits = {f"run-commands.{job}": 1_000_000 for job in topics}
 
+    def tried() -> set[str]:
+        """The runs whose turn it was."""
+        return {name for name, run in runs.items() if run.state is not RunState.QUEUED}
+
     def turn(inputs: list[Input]) -> None:
         nonlocal left
         around = surroundings(active_runs=limit, cap=cap, paused=paused)._replace(limits=limits)
         decided = decide(inputs, runs, around, look=left)
-        before = set(commands)
+        before = tried()
         commands.update(sent(decided))
         assert len(decided.commands) <= cap
         runs.update(decided.runs)
@@ -497,7 +566,7 @@ def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
         for job in JOBS:
             line, count = waiting(runs.values(), job), active(runs.values(), job)
             assert limit is None or count <= limit
-            gone = [runs[name] for name in set(commands) - before if runs[name].job == job]
+            gone = [runs[name] for name in tried() - before if runs[name].job == job]
             if gone and line:
                 assert max(map(place, gone)) < place(line[0])
             room = len(line) if limit is None else min(len(line), limit - count)
@@ -510,10 +579,12 @@ def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
         for kind, *rest in batch:
             clock += 1
             names = sorted(requests)
-            if kind == "ask":
+            if str(kind).startswith("ask"):
                 job, earlier, key = rest
                 name = f"r{len(requests):03}"
-                requests[name] = request(name, partition_key=str(key), job=str(job))
+                oversize = None if kind == "ask" else 9_000_000
+                asks = request(name, partition_key=str(key), job=str(job))
+                requests[name] = asks.model_copy(update={"oversize": oversize})
                 inputs.append(asked(requests[name], at=clock - int(str(earlier))))
             elif kind in ("pause", "resume"):
                 inputs.append(control(str(kind), str(rest[0]), id=str(clock)))
@@ -531,7 +602,7 @@ def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
         turn([RunEvent(run_id=run.run_id, job=run.job, state=RunState.SUCCEEDED) for run in running])
     assert set(runs) == set(requests)
     for name, run in runs.items():
-        is_sendable = run.job in topics
+        is_sendable = run.job in topics and requests[name].oversize is None
         assert commands[name] == is_sendable
         assert (run.state is RunState.UNDELIVERABLE) == (not is_sendable)
         assert run.request is None
