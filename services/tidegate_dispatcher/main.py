@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
 
@@ -17,6 +17,7 @@ from tidegate.contracts.runs import (
     JobControl,
     ManualRun,
     Redrive,
+    Run,
     RunEvent,
     RunRequest,
     read_run_requests_record,
@@ -281,10 +282,14 @@ class Dispatcher:
         acknowledged = {
             source_of(tp, position.incarnation): position.offset for tp, position in positions.items()
         }
-        for number, owned in self._owned.items():
+
+        def gone(runs: Sequence[Run]) -> list[str]:
+            return forgettable(runs, horizon_ms, now, acknowledged, self._active_runs_of)
+
+        for owned in self._owned.values():
             async for runs in owned.sent_before(now - horizon_ms):
-                if gone := forgettable(runs, horizon_ms, now, acknowledged, self._active_runs_of):
-                    await owned.process((), (), {}, self._surroundings(number), forget=gone)
+                if names := gone(runs):
+                    await owned.forget(names, gone)
 
 
 async def session(settings: Settings, state: ServiceState) -> None:

@@ -103,7 +103,6 @@ class DispatcherPartition:
         *,
         look: Collection[str] = (),
         beyond: Mapping[str, int] | None = None,
-        forget: Sequence[str] = (),
     ) -> set[str]:
         """Decide, and write commands, states, audit entries and offsets in one transaction; then Redis.
 
@@ -111,7 +110,12 @@ class DispatcherPartition:
         read but are not among `inputs`. Returns the jobs of which more could go out by now, but for the cap.
         """
         read = wanted(inputs, look, surroundings.active_runs_of)
-        known = await self._read(read, surroundings)
+        known = await self._read(read, surroundings.cap)
+        while others := {run.job for run in known.runs.values()} - read.heads.keys():
+            # A report named another job than its run has.
+            heads = {job: Heads(surroundings.active_runs_of(job), len(read.run_ids), False) for job in others}
+            read = read._replace(heads={**read.heads, **heads})
+            known = await self._read(read, surroundings.cap)
         limits = await self._limits_of(may_be_sent(inputs, known))
         decisions = decide(inputs, known, surroundings, limits)
         left = {**decisions.left}
@@ -122,18 +126,13 @@ class DispatcherPartition:
         changes: dict[str, RunsRecord | None] = {
             **{runs_key(state): state for state in decisions.jobs.values()},
             **decisions.runs,
-            **dict.fromkeys(forget),
         }
-        states = [
-            Outgoing(RUNS, self.number, key.encode(), state.to_bytes() if state else None)
-            for key, state in changes.items()
-        ]
-        others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
+        outgoing = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
         entries = [*audit, *decisions.audit, *fired_entries(decisions.fired, surroundings.now)]
         noted = audit_records(entries, self._partitions)
-        others += decisions.forwarded + noted
-        if states or others or offsets:
-            await self._commit(states, others, offsets, changes)
+        outgoing += decisions.forwarded + noted
+        if changes or outgoing or offsets:
+            await self._commit(changes, outgoing, offsets)
         count_sent(noted)
         self._is_capped = bool(left)
         metrics.COMMANDS_SENT.inc(len(decisions.commands))
@@ -141,13 +140,22 @@ class DispatcherPartition:
         metrics.RUNS_QUEUED.inc(sum(run.state is RunState.QUEUED for run in decisions.runs.values()))
         return set(decisions.left)
 
+    async def forget(self, names: Sequence[str], gone: Callable[[Sequence[Run]], Collection[str]]) -> None:
+        """Tombstones for those of some runs that are `gone`, as they stand once Redis has been compared (rule T3)."""
+        known = await self._read(Wanted(names, {}))
+        if changes := dict.fromkeys(gone(list(known.runs.values()))):
+            await self._commit(changes, (), {})
+
     async def _commit(
         self,
-        states: Sequence[Outgoing],
+        changes: Mapping[str, RunsRecord | None],
         others: Sequence[Outgoing],
         offsets: Mapping[TopicPartition, Position],
-        changes: Mapping[str, RunsRecord | None],
     ) -> None:
+        states = [
+            Outgoing(RUNS, self.number, key.encode(), state.to_bytes() if state else None)
+            for key, state in changes.items()
+        ]
         crash_point("dispatcher.decided")
         try:
             acknowledged = await self._transactions.commit(
@@ -167,23 +175,16 @@ class DispatcherPartition:
             crash_point("dispatcher.stored")
 
     def sent_before(self, before: int) -> AsyncIterator[list[Run]]:
-        """Every run sent before an instant, oldest first, in pages."""
+        """Every run sent before an instant, oldest first, in pages; by what Redis holds, wherever it stands."""
         return self._store.sent_before(before)
 
-    async def _read(self, read: Wanted, surroundings: Surroundings) -> Known:
+    async def _read(self, what: Wanted, cap: int = 0) -> Known:
         while True:
-            known = await self._store.read(read, surroundings.cap)
-            if known.next_offset != self._believed:
-                metrics.STATE_MISMATCHES.inc()
-                log.warning(
-                    "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
-                )
-                await self.catch_up()
-            elif others := {run.job for run in known.runs.values()} - read.heads.keys():
-                # A report named another job than its run has.
-                heads = {
-                    job: Heads(surroundings.active_runs_of(job), len(read.run_ids), False) for job in others
-                }
-                read = read._replace(heads={**read.heads, **heads})
-            else:
+            known = await self._store.read(what, cap)
+            if known.next_offset == self._believed:
                 return known
+            metrics.STATE_MISMATCHES.inc()
+            log.warning(
+                "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
+            )
+            await self.catch_up()

@@ -404,8 +404,8 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """What Redis holds is believed, wherever it stands."""
 
-    async def read(self: DispatcherPartition, wanted: Any, surroundings: Any) -> Any:
-        return await self._store.read(wanted, surroundings.cap)
+    async def read(self: DispatcherPartition, wanted: Any, cap: int = 0) -> Any:
+        return await self._store.read(wanted, cap)
 
     return patch.object(DispatcherPartition, "_read", read)
 

@@ -497,6 +497,8 @@ class World:
             self._forgotten_too_early.append(
                 f"run {run.run_id} was forgotten while it could be asked for again"
             )
+        if run.state in (RunState.QUEUED, RunState.RUNNING):
+            self._forgotten_too_early.append(f"run {run.run_id} was forgotten while it was {run.state.value}")
 
     # Producers, definitions, workers
 

@@ -1,0 +1,95 @@
+"""A partition of the dispatcher between `runs` and Redis, whichever of the two was set back (rules T3, T7).
+
+Redis is a real one; `runs` is a list, since what Kafka does is no part of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any
+
+from aiokafka.structs import RecordMetadata, TopicPartition
+from redis.asyncio import Redis
+
+from tidegate.contracts.outgoing import Outgoing
+from tidegate.contracts.runs import Run, RunsRecord, RunState, read_runs_record
+from tidegate.runtime.settings import Settings
+from tidegate_dispatcher.partition import DispatcherPartition
+from tidegate_dispatcher.store import NOTHING, RunStore
+
+NAMESPACE = "t"
+
+
+class Log:
+    """Partition 0 of `runs`, with one transaction after the other."""
+
+    def __init__(self, *states: Run) -> None:
+        self.records: list[tuple[str, bytes | None]] = [(each.run_id, each.to_bytes()) for each in states]
+
+    async def bounds(self) -> tuple[int, int]:
+        return 0, len(self.records)
+
+    async def read(self, start: int, end: int) -> AsyncIterator[tuple[int, dict[str, RunsRecord | None]]]:
+        for offset in range(start, end):
+            key, value = self.records[offset]
+            yield offset + 1, {key: None if value is None else read_runs_record(key, value)}
+
+    async def commit(self, records: Sequence[Outgoing], offsets: Mapping[Any, Any], _: str) -> list[Any]:
+        first = len(self.records)
+        self.records += [((each.key or b"").decode(), each.value) for each in records]
+        tp = TopicPartition("runs", 0)
+        return [RecordMetadata("runs", 0, tp, n, -1, 0, 0) for n in range(first, len(self.records))]
+
+
+def run(run_id: str, state: RunState, sent_at: int = 1) -> Run:
+    return Run(
+        run_id=run_id,
+        job="a",
+        incarnation="i",
+        generation=1,
+        state=state,
+        source="contributions/0#0",
+        offset=1,
+        sent_at=sent_at,
+        updated_at=sent_at,
+    )
+
+
+def partition(redis: Redis, log: Log) -> DispatcherPartition:
+    async def limits_of(_: object) -> dict[str, int]:
+        return {}
+
+    owned = DispatcherPartition(0, 1, Settings(namespace=NAMESPACE), redis, "t-dispatcher", limits_of)
+    owned._log = owned._transactions = log  # type: ignore[assignment]
+    return owned
+
+
+def on(url: str, test: Callable[[Redis, RunStore], Coroutine[Any, Any, None]]) -> None:
+    async def hold() -> None:
+        async with Redis.from_url(url, decode_responses=True) as redis:
+            await redis.flushall()
+            await test(redis, RunStore(redis, NAMESPACE, 0))
+
+    asyncio.run(hold())
+
+
+def test_what_is_forgotten_is_decided_by_what_runs_says_also_where_redis_was_set_back(redis_url: str) -> None:
+    def gone(runs: Collection[Run]) -> list[str]:
+        return [each.run_id for each in runs if each.state is RunState.SENT]
+
+    async def hold(redis: Redis, store: RunStore) -> None:
+        over, goes_on = run("over", RunState.SENT), run("goes-on", RunState.SENT)
+        log = Log(over, goes_on, run("goes-on", RunState.RUNNING))
+        owned = partition(redis, log)
+        await owned.catch_up()
+        await store.reset()
+        assert await store.write(None, 2, {"over": over, "goes-on": goes_on})
+        pages = [gone(page) async for page in owned.sent_before(2)]
+        assert [sorted(page) for page in pages] == [["goes-on", "over"]]
+        for page in pages:
+            await owned.forget(page, gone)
+        assert log.records[3:] == [("over", None)]
+        assert (await store.read(NOTHING)).next_offset == 4
+        left = [each async for page in owned.sent_before(2) for each in page]
+        assert [(each.run_id, each.state) for each in left] == [("goes-on", RunState.RUNNING)]
+
+    on(redis_url, hold)
