@@ -22,13 +22,14 @@ from tidegate.contracts.runs import (
     RunRequest,
     read_run_requests_record,
 )
-from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS
+from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS, RUNS
 from tidegate.definitions import Job
 from tidegate.runtime import metrics
 from tidegate.runtime.checking import check_installation
 from tidegate.runtime.consumer import Batch, BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
+from tidegate.runtime.gaps import is_passed
 from tidegate.runtime.positions import Gap, Highs, Position, committed_positions, partition_numbers, source_of
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
@@ -85,6 +86,8 @@ class Dispatcher:
         self._highs: dict[int, Highs] = {}
         self._look: dict[int, set[str]] = {}
         """By partition, the jobs whose queues may move without any input."""
+        self._told_gaps: dict[int, str] = {}
+        """By partition, what the audit log says of `runs`."""
         self._seen_definitions = view.next_offset
         self._limits: dict[str, int] = {}
         self._limits_at = -TOPICS_KNOWN_FOR_S
@@ -141,10 +144,30 @@ class Dispatcher:
             for tp, position in self._positions.items()
             if tp.topic == RUN_REQUESTS
         }
-        await asyncio.gather(*(owned.catch_up() for owned in self._owned.values()))
+        gaps = await asyncio.gather(*map(self._catch_up, self._owned))
+        for number, gap in zip(tuple(self._owned), gaps, strict=True):
+            if gap is not None:
+                await self._owned.pop(number).close()
+                for tp in (tp for tp in partitions if tp.partition == number):
+                    places[tp] = Gap(gap.reason, self._positions[tp].offset)
         # A definition may have changed while nobody looked, and a cap may have left some.
         self._look = {number: await owned.jobs_with_queues() for number, owned in self._owned.items()}
         return places
+
+    async def _catch_up(self, number: int) -> Gap | None:
+        """Bring Redis to the end of `runs`; where a person accepted that records of it are lost, from its beginning."""
+        owned, tp = self._owned[number], TopicPartition(RUNS, number)
+        lost = await owned.catch_up()
+        if lost is not None:
+            is_told = self._told_gaps.get(number) == lost.gap.reason
+            self._told_gaps[number] = lost.gap.reason
+            if await is_passed(
+                *(self._redis, self._settings, self._group, tp, *lost),
+                is_told=is_told,
+            ):
+                await owned.begin_anew()
+                lost = await owned.catch_up()
+        return lost.gap if lost else None
 
     async def _without_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Why not to read partitions whose offsets are gone though runs exist: it could repeat runs long forgotten."""

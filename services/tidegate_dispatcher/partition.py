@@ -1,6 +1,7 @@
 """One partition of the dispatcher: its transactions, its runs, what Redis is believed to hold (rule T2, T3)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 from aiokafka import TopicPartition
@@ -13,7 +14,7 @@ from tidegate.contracts.runs import Run, RunRequest, RunsRecord, RunState, runs_
 from tidegate.contracts.topics import RUNS
 from tidegate.runtime import metrics
 from tidegate.runtime.crash_points import crash_point
-from tidegate.runtime.positions import Position
+from tidegate.runtime.positions import Gap, Position
 from tidegate.runtime.producer import audit_records, count_sent
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.transactions import PartitionTransactions
@@ -33,6 +34,15 @@ from tidegate_dispatcher.runs_log import RunsLog
 from tidegate_dispatcher.store import NOTHING, RunStore
 
 log = structlog.get_logger()
+
+
+class LostRuns(NamedTuple):
+    """Records of `runs` that are no longer there."""
+
+    gap: Gap
+    """In `runs`, not in what the partition reads."""
+    known_up_to: int
+    """The offset up to which they were known."""
 
 
 class DispatcherPartition:
@@ -68,17 +78,24 @@ class DispatcherPartition:
     async def close(self) -> None:
         await self._transactions.stop()
 
-    async def catch_up(self) -> None:
-        """Bring Redis to the end of `runs`, from wherever it stands."""
+    async def catch_up(self) -> LostRuns | None:
+        """Bring Redis to the end of `runs`, from wherever it stands.
+
+        Where more was on `runs` than it holds, as when it was created again, that is returned and nothing changed: run
+        ids that were seen and runs that wait would be gone in silence (rule E2).
+        """
         stands = (await self._store.read(NOTHING)).next_offset
         beginning, end = await self._log.bounds()
-        end = max(end, self._believed)
-        if stands is None or stands > end:
-            # Redis is empty, or a fold of another log: begin again.
+        if (seen := max(stands or 0, self._believed)) > end:
+            reason = (
+                f"runs/{self.number} ends at offset {end}, but its runs are known up to {seen}: the topic was created"
+                " again or lost records. Put its records back, or go on without the runs that wait and the ids that"
+                f" were seen: `tidegate accept-gap dispatcher runs {self.number}`"
+            )
+            return LostRuns(Gap(reason, beginning), seen)
+        if stands is None:
             await self._store.reset()
-            stands, start = None, beginning
-        else:
-            start = stands
+        start = beginning if stands is None else stands
         folded = 0
         async for position, changes in self._log.read(start, end):
             if not await self._store.write(stands, position, changes):
@@ -89,6 +106,11 @@ class DispatcherPartition:
             stands = start
         self._believed = stands
         log.info("runs_caught_up", partition=self.number, offset=stands, folded=folded)
+        return None
+
+    async def begin_anew(self) -> None:
+        """Forget what Redis holds, so that it is filled from the beginning of `runs`."""
+        await self._store.reset()
 
     async def jobs_with_queues(self) -> set[str]:
         """The jobs of which runs wait, once Redis has caught up."""
@@ -169,6 +191,10 @@ class DispatcherPartition:
             raise
         crash_point("dispatcher.committed")
         if states:
+            if (first := acknowledged[0].offset) < self._believed:
+                raise RuntimeError(
+                    f"runs/{self.number} took a record at offset {first}, below {self._believed}: it was created again"
+                )
             # The last state's own offset, since the transaction's marker takes one too and the end may lag (T3).
             before, self._believed = self._believed, acknowledged[len(states) - 1].offset + 1
             await self._store.write(before, self._believed, changes)
@@ -187,4 +213,5 @@ class DispatcherPartition:
             log.warning(
                 "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
             )
-            await self.catch_up()
+            if lost := await self.catch_up():
+                raise RuntimeError(lost.gap.reason)

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
+import pytest
 from aiokafka.structs import RecordMetadata, TopicPartition
 from redis.asyncio import Redis
 
@@ -91,5 +92,45 @@ def test_what_is_forgotten_is_decided_by_what_runs_says_also_where_redis_was_set
         assert (await store.read(NOTHING)).next_offset == 4
         left = [each async for page in owned.sent_before(2) for each in page]
         assert [(each.run_id, each.state) for each in left] == [("goes-on", RunState.RUNNING)]
+
+    on(redis_url, hold)
+
+
+def test_a_redis_that_knows_more_than_runs_holds_is_left_as_it_is_until_it_shall_begin_anew(
+    redis_url: str,
+) -> None:
+    async def hold(redis: Redis, store: RunStore) -> None:
+        seen, waits = run("seen", RunState.SUCCEEDED), run("new", RunState.SENT, sent_at=2)
+        await partition(redis, Log(seen, seen, seen)).catch_up()
+        owned = partition(redis, Log(waits))  # created again, and begun
+        lost = await owned.catch_up()
+        assert lost is not None
+        assert (lost.gap.beginning, lost.known_up_to) == (0, 3)
+        assert "runs/0 ends at offset 1, but its runs are known up to 3" in lost.gap.reason
+        assert [each async for each in owned.sent_before(9)] == [[seen]]
+        await owned.begin_anew()
+        assert await owned.catch_up() is None
+        assert [each async for each in owned.sent_before(9)] == [[waits]]
+
+    on(redis_url, hold)
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_runs_that_begin_anew_in_mid_work_end_it_and_redis_keeps_what_it_knew(
+    redis_url: str, is_emptied: bool
+) -> None:
+    """Whether it is the answer to a transaction that tells, or the look for what Redis has lost."""
+
+    async def hold(redis: Redis, store: RunStore) -> None:
+        seen = run("seen", RunState.SUCCEEDED)
+        log = Log(seen, seen, seen)
+        owned = partition(redis, log)
+        await owned.catch_up()
+        log.records.clear()
+        if is_emptied:
+            await store.reset()
+        with pytest.raises(RuntimeError, match=r"runs/0 .* created again"):
+            await owned.forget(["seen"], lambda runs: ["seen"])
+        assert (await store.read(NOTHING)).next_offset == (None if is_emptied else 3)
 
     on(redis_url, hold)
