@@ -115,7 +115,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(Highs, "is_new", lambda *_: True)
 
 
-@breaks("E1.rollup", seed=49)
+@breaks("E1.rollup", seed=56)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The rollup takes repeats for new contributions."""
     return _script("has_repeats[n] = not is_above(offset, ordinal, highs[n])", "has_repeats[n] = false")
@@ -171,7 +171,7 @@ def _(_: Callable[[], Loop]) -> Iterator[None]:
         yield
 
 
-@breaks("I2", seed=25)
+@breaks("I2", seed=30)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Marks of events do not say which record brought them."""
     remember = SeenEvents.remember
@@ -198,7 +198,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return _script("(next_offset or '') ~= believed", "false")
 
 
-@breaks("R1.outbox", seed=15, targets=("rollup",), faults=("kill", "depose"))
+@breaks("R1.outbox", seed=34, targets=("rollup",), faults=("kill", "depose"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The answer where a shard stands comes without its outbox."""
     read = tidegate_rollup.store._reply
@@ -210,7 +210,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(tidegate_rollup.store, "_reply", reply_without_outbox)
 
 
-@breaks("R2", seed=5)
+@breaks("R2", seed=9)
 @contextmanager
 def _(_: Callable[[], Loop]) -> Iterator[None]:
     """A shard that was lost is taken for one that had nothing to do."""
@@ -242,7 +242,7 @@ def _(_: Callable[[], Loop]) -> Iterator[None]:
         yield
 
 
-@breaks("R3", seed=48, targets=("rollup",), faults=("kill", "lose"), jobs=("each", "plain", "both"))
+@breaks("R3", seed=108, targets=("rollup",), faults=("kill", "lose"), jobs=("each", "plain", "both"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The group's offset moves before what fired is sent."""
     send, commit = PartitionOwner._send, PartitionOwner.commit
@@ -258,13 +258,13 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(PartitionOwner, "_send", commit_and_send)
 
 
-@breaks("R4", seed=7, targets=("rollup",), faults=("act", "later"), jobs=("late", "both", "again", "each"))
+@breaks("R4", seed=14, targets=("rollup",), faults=("act", "later"), jobs=("late", "both", "again", "each"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Deadlines and what people do are about whatever round is open when they are read."""
     return _script("string.match(its_opened, '^%d+%.%d+') ~= opened", "false")
 
 
-@breaks("R4.restart", seed=4, targets=("rollup",), faults=("kill", "spawn"), jobs=("late", "fails"))
+@breaks("R4.restart", seed=9, targets=("rollup",), faults=("kill", "spawn"), jobs=("late", "fails"))
 @contextmanager
 def _(_: Callable[[], Loop]) -> Iterator[None]:
     """Only the process that saw a round open knows of its deadline."""
@@ -336,7 +336,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(PartitionOwner, "_append_changes", nothing)
 
 
-@breaks("R6.view", seed=35, targets=("rollup",), faults=("change", "lose", "roll_back", "save"))
+@breaks("R6.view", seed=71, targets=("rollup",), faults=("change", "lose", "roll_back", "save"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """What waited is mapped again by the newest definition that its owner has seen, not by the one that changed it."""
     look_up = PartitionOwner._look_up
@@ -347,7 +347,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(PartitionOwner, "_look_up", look_up_newest)
 
 
-@breaks("R6.alike", seed=2, targets=("rollup",), faults=("change",))
+@breaks("R6.alike", seed=3, targets=("rollup",), faults=("change",))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Every change of a definition moves its rounds, whatever it changes."""
     return _script("return routing ~= '' and routing == folded.routing", "return false")
@@ -373,7 +373,7 @@ def _(loop: Callable[[], Loop]) -> Iterator[None]:
         yield
 
 
-@breaks("R7", seed=160)
+@breaks("R7", seed=198)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Run ids are numbers, another one each time that a request is written."""
     numbers = count()
@@ -400,7 +400,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(PartitionTransactions, "__init__", begin_alone)
 
 
-@breaks("T3", seed=9)
+@breaks("T3", seed=55)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """What Redis holds is believed, wherever it stands."""
 
@@ -430,7 +430,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(tidegate_dispatcher.partition, "decide", decide)
 
 
-@breaks("T7", seed=8, targets=("rollup",), faults=("freeze", "later"))
+@breaks("T7", seed=32, targets=("rollup",), faults=("freeze", "later"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Run ids are forgotten after the horizon, whether or not the rollup may ask for them again."""
 
@@ -440,7 +440,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     return patch.object(tidegate_dispatcher.main, "forgettable", forgettable)
 
 
-@breaks("T7.audit", seed=3, targets=("rollup",), faults=("later",), jobs=("each", "both", "plain"))
+@breaks("T7.audit", seed=5, targets=("rollup",), faults=("later",), jobs=("each", "both", "plain"))
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """A run that is asked for again from another place is dropped without a word."""
 
