@@ -17,6 +17,7 @@ from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
     ACTIVE,
     ENDED,
+    FailRun,
     JobControl,
     JobState,
     Outlet,
@@ -65,7 +66,11 @@ class Controlled(NamedTuple):
     at: int
 
 
-Input = Requested | Redriven | Controlled | RunEvent
+class Failed(NamedTuple):
+    action: FailRun
+
+
+Input = Requested | Redriven | Controlled | Failed | RunEvent
 
 
 class Queue(NamedTuple):
@@ -156,7 +161,7 @@ def wanted(
 ) -> Wanted:
     """What to read for a batch; `look` names jobs whose queues may move without any input."""
     run_ids = dict.fromkeys(filter(None, map(_run_id, inputs)))
-    ends = Counter(each.job for each in inputs if isinstance(each, RunEvent))
+    ends = Counter(_job(each) for each in inputs if isinstance(each, RunEvent | Failed))
     resumed = {each.control.job for each in inputs if isinstance(each, Controlled)}
     jobs = dict.fromkeys([*look, *map(_job, inputs)])
     return Wanted(list(run_ids), {job: Heads(active_runs_of(job), ends[job], job in resumed) for job in jobs})
@@ -165,12 +170,16 @@ def wanted(
 def _run_id(each: Input) -> str | None:
     if isinstance(each, RunEvent):
         return each.run_id
+    if isinstance(each, Failed):
+        return each.action.run_id
     return None if isinstance(each, Controlled) else _request(each).run_id
 
 
 def _job(each: Input) -> str:
     if isinstance(each, RunEvent):
         return each.job
+    if isinstance(each, Failed):
+        return each.action.job
     return each.control.job if isinstance(each, Controlled) else _request(each).job
 
 
@@ -242,6 +251,8 @@ class _Desk:
             self._control(each)
         elif isinstance(each, Redriven):
             self._redrive(each)
+        elif isinstance(each, Failed):
+            self._fail(each.action)
         else:
             self._ask(each)
 
@@ -286,7 +297,12 @@ class _Desk:
         self.decisions.runs[run.run_id] = run
 
     def _audit(
-        self, kind: AuditKind, message: str, run: Run | RunRequest, *made_of: object, **details: object
+        self,
+        kind: AuditKind,
+        message: str,
+        run: Run | RunRequest | FailRun,
+        *made_of: object,
+        **details: object,
     ) -> None:
         self.decisions.audit.append(
             AuditEntry(
@@ -369,6 +385,26 @@ class _Desk:
         right = partition_of(event.job, self._surroundings.partitions)
         if right != self._surroundings.partition:
             self.decisions.forwarded.append(Outgoing(RUN_EVENTS, right, event.job.encode(), event.to_bytes()))
+
+    def _fail(self, action: FailRun) -> None:
+        run, about = self._run(action.run_id), {"by": action.by, "action": "fail"}
+        if run is None or run.attempt != action.attempt or run.state not in ACTIVE:
+            why = "nothing is known of it any more"
+            if run is not None:
+                why = f"its attempt {run.attempt} is {run.state.value}"
+            message = (
+                f"attempt {action.attempt} of run {action.run_id} was to be ended by {action.by}, but {why}"
+            )
+            self._audit(AuditKind.ACTION_WITHOUT_EFFECT, message, action, action.id, **about)
+            return
+        message = f"{action.by} ended run {run.run_id} as failed, which was {run.state.value}"
+        self._audit(AuditKind.RUN_FAILED, message, run, action.id, **about)
+        changed = {
+            "state": RunState.FAILED,
+            "updated_at": self._surroundings.now,
+            "error": f"ended as failed by {action.by}",
+        }
+        self._put(run.model_copy(update=changed), run)
 
     def _control(self, controlled: Controlled) -> None:
         control, line = controlled.control, self._line(controlled.control.job)

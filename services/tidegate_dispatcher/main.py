@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
+    FailRun,
     JobControl,
     ManualRun,
     Redrive,
@@ -41,6 +42,7 @@ from tidegate.runtime.unreadable import unreadable_record
 from tidegate_dispatcher.decide import (
     SERVICE,
     Controlled,
+    Failed,
     Input,
     Redriven,
     Requested,
@@ -253,6 +255,8 @@ class Dispatcher:
             return [Controlled(read, at)], []
         if isinstance(read, Redrive):
             return [Redriven(read, at)], []
+        if isinstance(read, FailRun):
+            return [Failed(read)], []
         if isinstance(read, ManualRun):
             source = source_of(tp, self._positions[tp].incarnation)
             request = read.request.model_copy(update={"offset": record.offset, "ordinal": 0})

@@ -16,6 +16,7 @@ from tests.queues import active, known, place, waiting
 from tidegate import Asset, AssetAlias, Job
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
+    FailRun,
     JobControl,
     Redrive,
     Run,
@@ -33,6 +34,7 @@ from tidegate_dispatcher.decide import (
     FIRED_AT_ONCE,
     Controlled,
     Decisions,
+    Failed,
     Input,
     Redriven,
     Requested,
@@ -498,6 +500,36 @@ def test_only_an_undeliverable_run_is_sent_again(state: RunState | None) -> None
         AuditKind.RUN_REDRIVEN if is_sent else AuditKind.ACTION_WITHOUT_EFFECT,
         AuditKind.ACTION_WITHOUT_EFFECT,
     ]
+
+
+def failed_by_hand(run_id: str, attempt: int = 1, job: str = "copy") -> Failed:
+    return Failed(FailRun(id="f1", by="ana", run_id=run_id, job=job, attempt=attempt, partition_key="k"))
+
+
+@pytest.mark.parametrize("state", [None, *RunState])
+def test_only_an_active_run_is_ended_by_hand_and_its_place_goes_to_the_next(state: RunState | None) -> None:
+    others = {"x": stored("x", RunState.SENT), "next": stored("next", RunState.QUEUED)}
+    runs = others | ({} if state is None else {"a": stored("a", state)})
+    is_active = state in (RunState.SENT, RunState.RUNNING)
+    around = surroundings(active_runs=2 if is_active else 1)
+    decided = decide([failed_by_hand("a"), failed_by_hand("a"), ended("a")], runs, around)
+    kinds = [each.kind for each in decided.audit]
+    assert kinds == [
+        AuditKind.RUN_FAILED if is_active else AuditKind.ACTION_WITHOUT_EFFECT,
+        AuditKind.ACTION_WITHOUT_EFFECT,
+    ]
+    assert {(each.job, each.partition_key) for each in decided.audit} == {("copy", "k")}
+    assert sent(decided) == ["next"] * is_active
+    if is_active:
+        assert (decided.runs["a"].state, decided.runs["a"].error) == (
+            RunState.FAILED,
+            "ended as failed by ana",
+        )
+
+
+def test_another_attempt_is_not_ended_by_hand() -> None:
+    decided = decide([failed_by_hand("a", attempt=2)], {"a": stored("a")}, surroundings())
+    assert (decided.runs, [each.kind for each in decided.audit]) == ({}, [AuditKind.ACTION_WITHOUT_EFFECT])
 
 
 def test_a_run_that_is_undeliverable_again_is_audited_again() -> None:
