@@ -134,3 +134,17 @@ def test_runs_that_begin_anew_in_mid_work_end_it_and_redis_keeps_what_it_knew(
         assert (await store.read(NOTHING)).next_offset == (None if is_emptied else 3)
 
     on(redis_url, hold)
+
+
+def test_a_redis_that_does_not_say_where_it_stands_keeps_nothing_else(redis_url: str) -> None:
+    """As after `tidegate check --repair`, which takes away the offset alone."""
+
+    async def hold(redis: Redis, store: RunStore) -> None:
+        right = run("right", RunState.SENT)
+        assert await store.write(None, 2, {"stale": run("stale", RunState.SENT)})
+        await redis.delete(f"{NAMESPACE}:{{d0}}:log")
+        owned = partition(redis, Log(right))
+        assert await owned.catch_up() is None
+        assert [each async for each in owned.sent_before(9)] == [[right]]
+
+    on(redis_url, hold)
