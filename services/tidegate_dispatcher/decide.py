@@ -12,9 +12,12 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from tidegate.contracts.audit import AuditEntry, audit_id
+from tidegate.contracts.outgoing import Outgoing
+from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
     ACTIVE,
     ENDED,
+    FailRun,
     JobControl,
     JobState,
     Outlet,
@@ -25,7 +28,7 @@ from tidegate.contracts.runs import (
     RunRequest,
     RunState,
 )
-from tidegate.contracts.topics import MAX_INTERNAL_BYTES, RUN_COMMANDS_PREFIX
+from tidegate.contracts.topics import MAX_INTERNAL_BYTES, RUN_COMMANDS_PREFIX, RUN_EVENTS
 from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset, AssetAlias, Job
 
@@ -35,6 +38,9 @@ FIRED_AT_ONCE = 500
 
 FRAMING_BYTES = 2 * 1024
 """What Kafka adds to the value of one record: its key, of up to 250 characters, and the frames of record and batch."""
+Place = tuple[int, str, int, int, str]
+NOWHERE: Final[Place] = (-1, "", 0, 0, "")
+"""Before every place of a run in its queue."""
 JOBS_NAMED: Final = 20
 """How many jobs an audit entry about the cap names (B007)."""
 
@@ -60,7 +66,11 @@ class Controlled(NamedTuple):
     at: int
 
 
-Input = Requested | Redriven | Controlled | RunEvent
+class Failed(NamedTuple):
+    action: FailRun
+
+
+Input = Requested | Redriven | Controlled | Failed | RunEvent
 
 
 class Queue(NamedTuple):
@@ -103,6 +113,7 @@ class Surroundings:
     """What decisions depend on besides their inputs."""
 
     partition: int
+    partitions: int
     now: int
     """Milliseconds since 1970."""
     job_of: Callable[[RunRequest], Job | None]
@@ -133,7 +144,9 @@ class Decisions:
     looked_at: set[str] = field(default_factory=set)
     """The runs that are new, or whose turn it was."""
     left: dict[str, int] = field(default_factory=dict)
-    """How many more runs of which jobs could go out by now, but for the cap."""
+    """How many more runs of which jobs could go out by now, but for the cap or since they were not read."""
+    forwarded: list[Outgoing] = field(default_factory=list)
+    """Reports that came to another partition than their job's."""
     fired: list[RunRequest] = field(default_factory=list)
     """The rounds whose runs are taken up here, to be told by `fired_entries`."""
 
@@ -148,7 +161,7 @@ def wanted(
 ) -> Wanted:
     """What to read for a batch; `look` names jobs whose queues may move without any input."""
     run_ids = dict.fromkeys(filter(None, map(_run_id, inputs)))
-    ends = Counter(each.job for each in inputs if isinstance(each, RunEvent))
+    ends = Counter(_job(each) for each in inputs if isinstance(each, RunEvent | Failed))
     resumed = {each.control.job for each in inputs if isinstance(each, Controlled)}
     jobs = dict.fromkeys([*look, *map(_job, inputs)])
     return Wanted(list(run_ids), {job: Heads(active_runs_of(job), ends[job], job in resumed) for job in jobs})
@@ -157,12 +170,16 @@ def wanted(
 def _run_id(each: Input) -> str | None:
     if isinstance(each, RunEvent):
         return each.run_id
+    if isinstance(each, Failed):
+        return each.action.run_id
     return None if isinstance(each, Controlled) else _request(each).run_id
 
 
 def _job(each: Input) -> str:
     if isinstance(each, RunEvent):
         return each.job
+    if isinstance(each, Failed):
+        return each.action.job
     return each.control.job if isinstance(each, Controlled) else _request(each).job
 
 
@@ -198,8 +215,18 @@ class _Line:
     is_paused: bool
     active: int
     queued: int
-    first: list[tuple[tuple[int, str, int, int, str], Run]]
+    first: list[tuple[Place, Run]]
     """A heap by place, of those that were read and those that came in."""
+    known_up_to: Place | None
+    """The place of the last that was read, where more wait that were not; anything up to there is in `first`."""
+
+    @property
+    def next_place(self) -> Place | None:
+        """That of the run whose turn it is, None where that one was not read or none may go out."""
+        if not self.ready or not self.first:
+            return None
+        place = self.first[0][0]
+        return place if self.known_up_to is None or place <= self.known_up_to else None
 
     @property
     def ready(self) -> int:
@@ -224,12 +251,18 @@ class _Desk:
             self._control(each)
         elif isinstance(each, Redriven):
             self._redrive(each)
+        elif isinstance(each, Failed):
+            self._fail(each.action)
         else:
             self._ask(each)
 
     def dispatch(self) -> None:
-        """Send what may go out, the oldest first, up to the cap."""
-        lines = [(line.first[0][0], job) for job, line in self._lines.items() if line.ready and line.first]
+        """Send what may go out, the oldest first, up to the cap.
+
+        As many were read of each job as may go out. Where one of them cannot be sent, its place goes to the next in the
+        queue: that of a job of which none is left that was read has its turn in the next transaction.
+        """
+        lines = [(place, job) for job, line in self._lines.items() if (place := line.next_place)]
         heapify(lines)
         sent = 0
         while lines and sent < self._surroundings.cap:
@@ -238,8 +271,8 @@ class _Desk:
             _, run = heappop(line.first)
             self._send(run)
             sent += 1
-            if line.ready and line.first:
-                heappush(lines, (line.first[0][0], job))
+            if place := line.next_place:
+                heappush(lines, (place, job))
         self.decisions.left = {job: line.ready for job, line in self._lines.items() if line.ready}
 
     def _line(self, job: str) -> _Line:
@@ -247,7 +280,10 @@ class _Desk:
             queue = self._known.queues.get(job, Queue())
             first = [(_place(run), run) for run in queue.first]  # sorted, and so a heap
             limit = self._surroundings.active_runs_of(job)
-            self._lines[job] = _Line(limit, queue.is_paused, queue.active, queue.queued, first)
+            known_up_to = None
+            if len(first) < queue.queued:
+                known_up_to = first[-1][0] if first else NOWHERE
+            self._lines[job] = _Line(limit, queue.is_paused, queue.active, queue.queued, first, known_up_to)
         return self._lines[job]
 
     def _run(self, run_id: str) -> Run | None:
@@ -261,7 +297,12 @@ class _Desk:
         self.decisions.runs[run.run_id] = run
 
     def _audit(
-        self, kind: AuditKind, message: str, run: Run | RunRequest, *made_of: object, **details: object
+        self,
+        kind: AuditKind,
+        message: str,
+        run: Run | RunRequest | FailRun,
+        *made_of: object,
+        **details: object,
     ) -> None:
         self.decisions.audit.append(
             AuditEntry(
@@ -318,7 +359,10 @@ class _Desk:
     def _report(self, event: RunEvent) -> None:
         # A status belongs to (run, attempt); an end is final. Reports are repeated freely, so none of this is audited.
         run = self._run(event.run_id)
-        if run is None or event.attempt != run.attempt or run.state not in ACTIVE or event.state == run.state:
+        if run is None:
+            self._forward(event)
+            return
+        if event.attempt != run.attempt or run.state not in ACTIVE or event.state == run.state:
             return
         if event.state in (RunState.RUNNING, RunState.SUCCEEDED, RunState.FAILED):
             key = run.partition_key
@@ -331,6 +375,36 @@ class _Desk:
                 "partition_key": key,
             }
             self._put(run.model_copy(update=changed), run)
+
+    def _forward(self, event: RunEvent) -> None:
+        """Pass on a report that came to another partition than its job's, as from a client that hashes keys otherwise.
+
+        That is where its job's runs are, unless it names a wrong job: then nobody knows its run there either, and it
+        ends there, since no report is passed on from its job's own partition (rule T5).
+        """
+        right = partition_of(event.job, self._surroundings.partitions)
+        if right != self._surroundings.partition:
+            self.decisions.forwarded.append(Outgoing(RUN_EVENTS, right, event.job.encode(), event.to_bytes()))
+
+    def _fail(self, action: FailRun) -> None:
+        run, about = self._run(action.run_id), {"by": action.by, "action": "fail"}
+        if run is None or run.attempt != action.attempt or run.state not in ACTIVE:
+            why = "nothing is known of it any more"
+            if run is not None:
+                why = f"its attempt {run.attempt} is {run.state.value}"
+            message = (
+                f"attempt {action.attempt} of run {action.run_id} was to be ended by {action.by}, but {why}"
+            )
+            self._audit(AuditKind.ACTION_WITHOUT_EFFECT, message, action, action.id, **about)
+            return
+        message = f"{action.by} ended run {run.run_id} as failed, which was {run.state.value}"
+        self._audit(AuditKind.RUN_FAILED, message, run, action.id, **about)
+        changed = {
+            "state": RunState.FAILED,
+            "updated_at": self._surroundings.now,
+            "error": f"ended as failed by {action.by}",
+        }
+        self._put(run.model_copy(update=changed), run)
 
     def _control(self, controlled: Controlled) -> None:
         control, line = controlled.control, self._line(controlled.control.job)
@@ -426,7 +500,7 @@ def fired_entries(requests: Iterable[RunRequest], now: int) -> Iterator[AuditEnt
             )
 
 
-def _place(run: Run) -> tuple[int, str, int, int, str]:
+def _place(run: Run) -> Place:
     """What orders the queue of a job: the time, the key, and of one key the order in which its rounds fired."""
     ordinal = run.request.ordinal if run.request else 0
     return run.asked_at, run.partition_key or "", run.offset, ordinal, run.run_id

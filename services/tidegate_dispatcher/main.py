@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
 
@@ -14,20 +14,23 @@ from redis.asyncio import Redis
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
+    FailRun,
     JobControl,
     ManualRun,
     Redrive,
+    Run,
     RunEvent,
     RunRequest,
     read_run_requests_record,
 )
-from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS
+from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS, RUNS
 from tidegate.definitions import Job
 from tidegate.runtime import metrics
 from tidegate.runtime.checking import check_installation
 from tidegate.runtime.consumer import Batch, BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
+from tidegate.runtime.gaps import is_passed
 from tidegate.runtime.positions import Gap, Highs, Position, committed_positions, partition_numbers, source_of
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
@@ -39,6 +42,7 @@ from tidegate.runtime.unreadable import unreadable_record
 from tidegate_dispatcher.decide import (
     SERVICE,
     Controlled,
+    Failed,
     Input,
     Redriven,
     Requested,
@@ -84,6 +88,8 @@ class Dispatcher:
         self._highs: dict[int, Highs] = {}
         self._look: dict[int, set[str]] = {}
         """By partition, the jobs whose queues may move without any input."""
+        self._told_gaps: dict[int, str] = {}
+        """By partition, what the audit log says of `runs`."""
         self._seen_definitions = view.next_offset
         self._limits: dict[str, int] = {}
         self._limits_at = -TOPICS_KNOWN_FOR_S
@@ -140,10 +146,30 @@ class Dispatcher:
             for tp, position in self._positions.items()
             if tp.topic == RUN_REQUESTS
         }
-        await asyncio.gather(*(owned.catch_up() for owned in self._owned.values()))
+        gaps = await asyncio.gather(*map(self._catch_up, self._owned))
+        for number, gap in zip(tuple(self._owned), gaps, strict=True):
+            if gap is not None:
+                await self._owned.pop(number).close()
+                for tp in (tp for tp in partitions if tp.partition == number):
+                    places[tp] = Gap(gap.reason, self._positions[tp].offset)
         # A definition may have changed while nobody looked, and a cap may have left some.
         self._look = {number: await owned.jobs_with_queues() for number, owned in self._owned.items()}
         return places
+
+    async def _catch_up(self, number: int) -> Gap | None:
+        """Bring Redis to the end of `runs`; where a person accepted that records of it are lost, from its beginning."""
+        owned, tp = self._owned[number], TopicPartition(RUNS, number)
+        lost = await owned.catch_up()
+        if lost is not None:
+            is_told = self._told_gaps.get(number) == lost.gap.reason
+            self._told_gaps[number] = lost.gap.reason
+            if await is_passed(
+                *(self._redis, self._settings, self._group, tp, *lost),
+                is_told=is_told,
+            ):
+                await owned.begin_anew()
+                lost = await owned.catch_up()
+        return lost.gap if lost else None
 
     async def _without_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Why not to read partitions whose offsets are gone though runs exist: it could repeat runs long forgotten."""
@@ -229,6 +255,8 @@ class Dispatcher:
             return [Controlled(read, at)], []
         if isinstance(read, Redrive):
             return [Redriven(read, at)], []
+        if isinstance(read, FailRun):
+            return [Failed(read)], []
         if isinstance(read, ManualRun):
             source = source_of(tp, self._positions[tp].incarnation)
             request = read.request.model_copy(update={"offset": record.offset, "ordinal": 0})
@@ -245,6 +273,7 @@ class Dispatcher:
     def _surroundings(self, number: int) -> Surroundings:
         return Surroundings(
             partition=number,
+            partitions=self._partitions,
             now=int(time() * 1000),
             job_of=self._job_of,
             active_runs_of=self._active_runs_of,
@@ -280,10 +309,14 @@ class Dispatcher:
         acknowledged = {
             source_of(tp, position.incarnation): position.offset for tp, position in positions.items()
         }
-        for number, owned in self._owned.items():
+
+        def gone(runs: Sequence[Run]) -> list[str]:
+            return forgettable(runs, horizon_ms, now, acknowledged, self._active_runs_of)
+
+        for owned in self._owned.values():
             async for runs in owned.sent_before(now - horizon_ms):
-                if gone := forgettable(runs, horizon_ms, now, acknowledged, self._active_runs_of):
-                    await owned.process((), (), {}, self._surroundings(number), forget=gone)
+                if names := gone(runs):
+                    await owned.forget(names, gone)
 
 
 async def session(settings: Settings, state: ServiceState) -> None:

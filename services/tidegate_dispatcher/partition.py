@@ -1,6 +1,7 @@
 """One partition of the dispatcher: its transactions, its runs, what Redis is believed to hold (rule T2, T3)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 from aiokafka import TopicPartition
@@ -13,7 +14,7 @@ from tidegate.contracts.runs import Run, RunRequest, RunsRecord, RunState, runs_
 from tidegate.contracts.topics import RUNS
 from tidegate.runtime import metrics
 from tidegate.runtime.crash_points import crash_point
-from tidegate.runtime.positions import Position
+from tidegate.runtime.positions import Gap, Position
 from tidegate.runtime.producer import audit_records, count_sent
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.transactions import PartitionTransactions
@@ -33,6 +34,15 @@ from tidegate_dispatcher.runs_log import RunsLog
 from tidegate_dispatcher.store import NOTHING, RunStore
 
 log = structlog.get_logger()
+
+
+class LostRuns(NamedTuple):
+    """Records of `runs` that are no longer there."""
+
+    gap: Gap
+    """In `runs`, not in what the partition reads."""
+    known_up_to: int
+    """The offset up to which they were known."""
 
 
 class DispatcherPartition:
@@ -68,17 +78,24 @@ class DispatcherPartition:
     async def close(self) -> None:
         await self._transactions.stop()
 
-    async def catch_up(self) -> None:
-        """Bring Redis to the end of `runs`, from wherever it stands."""
+    async def catch_up(self) -> LostRuns | None:
+        """Bring Redis to the end of `runs`, from wherever it stands.
+
+        Where more was on `runs` than it holds, as when it was created again, that is returned and nothing changed: run
+        ids that were seen and runs that wait would be gone in silence (rule E2).
+        """
         stands = (await self._store.read(NOTHING)).next_offset
         beginning, end = await self._log.bounds()
-        end = max(end, self._believed)
-        if stands is None or stands > end:
-            # Redis is empty, or a fold of another log: begin again.
+        if (seen := max(stands or 0, self._believed)) > end:
+            reason = (
+                f"runs/{self.number} ends at offset {end}, but its runs are known up to {seen}: the topic was created"
+                " again or lost records. Put its records back, or go on without the runs that wait and the ids that"
+                f" were seen: `tidegate accept-gap dispatcher runs {self.number}`"
+            )
+            return LostRuns(Gap(reason, beginning), seen)
+        if stands is None:
             await self._store.reset()
-            stands, start = None, beginning
-        else:
-            start = stands
+        start = beginning if stands is None else stands
         folded = 0
         async for position, changes in self._log.read(start, end):
             if not await self._store.write(stands, position, changes):
@@ -89,6 +106,11 @@ class DispatcherPartition:
             stands = start
         self._believed = stands
         log.info("runs_caught_up", partition=self.number, offset=stands, folded=folded)
+        return None
+
+    async def begin_anew(self) -> None:
+        """Forget what Redis holds, so that it is filled from the beginning of `runs`."""
+        await self._store.reset()
 
     async def jobs_with_queues(self) -> set[str]:
         """The jobs of which runs wait, once Redis has caught up."""
@@ -103,7 +125,6 @@ class DispatcherPartition:
         *,
         look: Collection[str] = (),
         beyond: Mapping[str, int] | None = None,
-        forget: Sequence[str] = (),
     ) -> set[str]:
         """Decide, and write commands, states, audit entries and offsets in one transaction; then Redis.
 
@@ -111,7 +132,12 @@ class DispatcherPartition:
         read but are not among `inputs`. Returns the jobs of which more could go out by now, but for the cap.
         """
         read = wanted(inputs, look, surroundings.active_runs_of)
-        known = await self._read(read, surroundings)
+        known = await self._read(read, surroundings.cap)
+        while others := {run.job for run in known.runs.values()} - read.heads.keys():
+            # A report named another job than its run has.
+            heads = {job: Heads(surroundings.active_runs_of(job), len(read.run_ids), False) for job in others}
+            read = read._replace(heads={**read.heads, **heads})
+            known = await self._read(read, surroundings.cap)
         limits = await self._limits_of(may_be_sent(inputs, known))
         decisions = decide(inputs, known, surroundings, limits)
         left = {**decisions.left}
@@ -122,31 +148,36 @@ class DispatcherPartition:
         changes: dict[str, RunsRecord | None] = {
             **{runs_key(state): state for state in decisions.jobs.values()},
             **decisions.runs,
-            **dict.fromkeys(forget),
         }
+        outgoing = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
+        entries = [*audit, *decisions.audit, *fired_entries(decisions.fired, surroundings.now)]
+        noted = audit_records(entries, self._partitions)
+        outgoing += decisions.forwarded + noted
+        if changes or outgoing or offsets:
+            await self._commit(changes, outgoing, offsets)
+        count_sent(noted)
+        self._is_capped = bool(left)
+        metrics.COMMANDS_SENT.inc(len(decisions.commands))
+        metrics.REPORTS_FORWARDED.inc(len(decisions.forwarded))
+        metrics.RUNS_QUEUED.inc(sum(run.state is RunState.QUEUED for run in decisions.runs.values()))
+        return set(decisions.left)
+
+    async def forget(self, names: Sequence[str], gone: Callable[[Sequence[Run]], Collection[str]]) -> None:
+        """Tombstones for those of some runs that are `gone`, as they stand once Redis has been compared (rule T3)."""
+        known = await self._read(Wanted(names, {}))
+        if changes := dict.fromkeys(gone(list(known.runs.values()))):
+            await self._commit(changes, (), {})
+
+    async def _commit(
+        self,
+        changes: Mapping[str, RunsRecord | None],
+        others: Sequence[Outgoing],
+        offsets: Mapping[TopicPartition, Position],
+    ) -> None:
         states = [
             Outgoing(RUNS, self.number, key.encode(), state.to_bytes() if state else None)
             for key, state in changes.items()
         ]
-        others = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]
-        entries = [*audit, *decisions.audit, *fired_entries(decisions.fired, surroundings.now)]
-        noted = audit_records(entries, self._partitions)
-        others += noted
-        if states or others or offsets:
-            await self._commit(states, others, offsets, changes)
-        count_sent(noted)
-        self._is_capped = bool(left)
-        metrics.COMMANDS_SENT.inc(len(decisions.commands))
-        metrics.RUNS_QUEUED.inc(sum(run.state is RunState.QUEUED for run in decisions.runs.values()))
-        return set(decisions.left)
-
-    async def _commit(
-        self,
-        states: Sequence[Outgoing],
-        others: Sequence[Outgoing],
-        offsets: Mapping[TopicPartition, Position],
-        changes: Mapping[str, RunsRecord | None],
-    ) -> None:
         crash_point("dispatcher.decided")
         try:
             acknowledged = await self._transactions.commit(
@@ -160,29 +191,27 @@ class DispatcherPartition:
             raise
         crash_point("dispatcher.committed")
         if states:
+            if (first := acknowledged[0].offset) < self._believed:
+                raise RuntimeError(
+                    f"runs/{self.number} took a record at offset {first}, below {self._believed}: it was created again"
+                )
             # The last state's own offset, since the transaction's marker takes one too and the end may lag (T3).
             before, self._believed = self._believed, acknowledged[len(states) - 1].offset + 1
             await self._store.write(before, self._believed, changes)
             crash_point("dispatcher.stored")
 
     def sent_before(self, before: int) -> AsyncIterator[list[Run]]:
-        """Every run sent before an instant, oldest first, in pages."""
+        """Every run sent before an instant, oldest first, in pages; by what Redis holds, wherever it stands."""
         return self._store.sent_before(before)
 
-    async def _read(self, read: Wanted, surroundings: Surroundings) -> Known:
+    async def _read(self, what: Wanted, cap: int = 0) -> Known:
         while True:
-            known = await self._store.read(read, surroundings.cap)
-            if known.next_offset != self._believed:
-                metrics.STATE_MISMATCHES.inc()
-                log.warning(
-                    "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
-                )
-                await self.catch_up()
-            elif others := {run.job for run in known.runs.values()} - read.heads.keys():
-                # A report named another job than its run has.
-                heads = {
-                    job: Heads(surroundings.active_runs_of(job), len(read.run_ids), False) for job in others
-                }
-                read = read._replace(heads={**read.heads, **heads})
-            else:
+            known = await self._store.read(what, cap)
+            if known.next_offset == self._believed:
                 return known
+            metrics.STATE_MISMATCHES.inc()
+            log.warning(
+                "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
+            )
+            if lost := await self.catch_up():
+                raise RuntimeError(lost.gap.reason)

@@ -32,10 +32,21 @@ from tests.broker.runs import (
     until_dispatched,
     until_state,
 )
+from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.events import parse_event
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import Run, RunCommand, RunRequestBatch, RunState
-from tidegate.contracts.topics import ASSET_EVENTS, CONTRIBUTIONS, RUN_REQUESTS, RUNS, run_commands_topic
+from tidegate.contracts.topics import (
+    ASSET_EVENTS,
+    AUDIT,
+    CONTRIBUTIONS,
+    RUN_EVENTS,
+    RUN_REQUESTS,
+    RUNS,
+    declared_topics,
+    run_commands_topic,
+)
+from tidegate.core.audit import AuditKind
 from tidegate.definitions import Asset, AssetAlias, Job
 from tidegate.runtime.positions import Position
 from tidegate.runtime.topic_admin import admin_client, create_topics
@@ -223,6 +234,33 @@ async def test_an_emptied_redis_is_filled_again_from_the_log_of_runs(at: Install
     assert await audit(at) == {("run-id-mismatch", "day-3"): 1, ("run-id-mismatch", "day-5"): 1}
 
 
+async def test_runs_that_were_created_again_stop_the_partition_until_a_person_accepts_it(
+    at: Installed,
+) -> None:
+    with at.service("dispatcher", **STATIC) as dispatcher:
+        dispatcher.wait_ready()
+        await ask(at, request(1))
+        await until_dispatched(at, 1)
+        dispatcher.kill()
+        async with admin_client(at.kafka) as admin:
+            await delete_topics(admin, [RUNS])
+            await create_topics(admin, [each for each in declared_topics(PARTITIONS) if each.name == RUNS])
+        await ask(at, request(2))
+        dispatcher.start()
+        said = dispatcher.wait_not_ready("gap")
+        assert f"`tidegate accept-gap dispatcher runs {MINE}`" in said
+        assert await stored_runs(at) == {"run-1"}
+        assert [each.run_id for each in await commands(at)] == ["run-1"]
+        await tidegate(at, "accept-gap", "dispatcher", RUNS, str(MINE), "--redis", at.redis)
+        await until_dispatched(at, 1, 2)
+        dispatcher.wait_ready()
+        assert await stored_runs(at) == {"run-2"}
+    entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, AUDIT)]
+    told = [each for each in entries if each.kind is AuditKind.LOG_GAP]
+    assert [(each.details or {})["accepted"] for each in told] == [False, True]
+    assert all((each.position or "").startswith(f"runs/{MINE}@") for each in told)
+
+
 async def test_a_redis_that_went_back_is_brought_up_to_date(at: Installed) -> None:
     mine = f"{at.namespace}:{{d{MINE}}}:*"
     with at.service("dispatcher") as dispatcher:
@@ -307,8 +345,13 @@ async def test_commands_for_a_topic_that_was_deleted_are_audited_once(at: Instal
 async def test_reports_move_the_states_of_the_runs_that_they_are_about(at: Installed) -> None:
     with at.service("dispatcher") as dispatcher:
         dispatcher.wait_ready()
-        await ask(at, request(1), request(2), request(3))
-        await until_dispatched(at, 1, 2, 3)
+        await ask(at, request(1), request(2), request(3), request(4))
+        await until_dispatched(at, 1, 2, 3, 4)
+        elsewhere = (MINE + 1) % PARTITIONS
+        misplaced = [said(name, RunState.SUCCEEDED).to_bytes() for name in ("run-4", "run-9")]
+        await send(at.kafka, [(RUN_EVENTS, elsewhere, JOB.encode(), each) for each in misplaced])
+        await until_state(at, "run-4", RunState.SUCCEEDED)
+        assert dispatcher.metrics()["tidegate_reports_forwarded_total"] == 2
         await report(
             at,
             said("run-1", RunState.RUNNING),
@@ -328,9 +371,10 @@ async def test_reports_move_the_states_of_the_runs_that_they_are_about(at: Insta
         "run-1": ("succeeded", None),
         "run-2": ("sent", None),
         "run-3": ("failed", "no data"),
+        "run-4": ("succeeded", None),
     }
     assert await audit(at) == {("unreadable-record", None): 2}
-    assert len(await commands(at)) == 3
+    assert len(await commands(at)) == 4
 
 
 async def test_an_unreadable_request_is_audited_and_passed(at: Installed) -> None:

@@ -31,6 +31,7 @@ from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, partition_of, shard_of, shards_of_partition
 from tidegate.contracts.rejected import DeadLetter
 from tidegate.contracts.runs import (
+    FailRun,
     JobControl,
     JobState,
     ManualRun,
@@ -202,6 +203,14 @@ MESSAGES: dict[str, Message] = {
     "run_request_batch.v1.json": RunRequestBatch(source="contributions/1#5", requests=(REQUEST,)),
     "manual_run.v1.json": ManualRun(by="ana", request=REQUEST),
     "redrive.v1.json": Redrive(id="5d8f6c1e", by="ana", origin="run-requests/1@9", request=REQUEST),
+    "fail_run.v1.json": FailRun(
+        id="5d8f6c20",
+        by="ana",
+        run_id="daily_temperatures-2010-03-14-1-8c1f",
+        job="daily_temperatures",
+        attempt=2,
+        partition_key="2010-03-14",
+    ),
     "job_control.v1.json": JobControl(kind="pause", id="5d8f6c1f", by="ana", job="daily_temperatures"),
     "run_command.v1.json": RunCommand(
         run_id="daily_temperatures-2010-03-14-1-8c1f",
@@ -319,7 +328,13 @@ def test_every_kind_of_record_on_contributions_is_told_by_its_kind(name: str) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["run_request_batch.v1.json", "manual_run.v1.json", "redrive.v1.json", "job_control.v1.json"],
+    [
+        "run_request_batch.v1.json",
+        "manual_run.v1.json",
+        "redrive.v1.json",
+        "fail_run.v1.json",
+        "job_control.v1.json",
+    ],
 )
 def test_every_kind_of_record_on_run_requests_is_told_by_its_kind(name: str) -> None:
     read = read_run_requests_record((GOLDEN / name).read_bytes())

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -13,7 +14,9 @@ from pydantic import ValidationError
 
 from tests.queues import active, known, place, waiting
 from tidegate import Asset, AssetAlias, Job
+from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
+    FailRun,
     JobControl,
     Redrive,
     Run,
@@ -31,6 +34,7 @@ from tidegate_dispatcher.decide import (
     FIRED_AT_ONCE,
     Controlled,
     Decisions,
+    Failed,
     Input,
     Redriven,
     Requested,
@@ -66,7 +70,8 @@ def surroundings(
 ) -> Around:
     return Around(
         Surroundings(
-            partition=3,
+            partition=2,  # of four the one of job "copy"
+            partitions=4,
             now=NOW,
             job_of=lambda request: job,
             active_runs_of=lambda job: active_runs,
@@ -212,7 +217,7 @@ def test_a_command_names_its_reports_partition_and_the_outlets_of_the_definition
     (command,) = decide([asked(request("a"))], {}, surroundings(job=job)).commands
     read = RunCommand.from_bytes(command.value)
     assert (command.topic, command.key) == ("run-commands.copy", "k")
-    assert read.run_events_partition == 3
+    assert read.run_events_partition == 2
     assert [(each.kind, each.name, each.uri) for each in read.outlets] == [
         ("asset", "out", "s3://bucket/out"),
         ("alias", "made", None),
@@ -265,6 +270,38 @@ def test_an_end_is_final_and_reports_of_other_attempts_or_runs_are_nothing(ended
         RunEvent(run_id="unknown", job="copy", state=RunState.FAILED),
     ]
     assert decide(reports, {"a": stored("a", ended), "b": stored("b")}, surroundings()).runs == {}
+
+
+def test_a_report_that_came_to_another_partition_is_passed_on_once_as_it_is() -> None:
+    around = surroundings()
+    elsewhere = around._replace(surroundings=replace(around.surroundings, partition=3))
+    report = RunEvent(run_id="a", job="copy", state=RunState.FAILED, error="no data", partition_key="us")
+    passed_on = decide([report], {}, elsewhere)
+    assert passed_on.runs == {}
+    (record,) = passed_on.forwarded
+    assert (record.topic, record.partition, record.key) == ("run-events", 2, b"copy")
+    assert record.value is not None
+    arrived = RunEvent.from_bytes(record.value)
+    assert arrived == report
+    there = decide([arrived], {"a": stored("a")}, around)
+    assert (there.runs["a"].state, there.forwarded) == (RunState.FAILED, [])
+    # A run that is forgotten, or one of a job that was named wrongly, is looked for no further.
+    assert decide([arrived], {}, around).forwarded == []
+
+
+def test_the_run_id_decides_what_a_report_is_about_whatever_job_it_names() -> None:
+    report = RunEvent(run_id="a", job="other", state=RunState.SUCCEEDED)
+    assert partition_of("other", 4) != 2
+    decided = decide([report], {"a": stored("a")}, surroundings())
+    assert (decided.runs["a"].state, decided.forwarded) == (RunState.SUCCEEDED, [])
+
+
+@pytest.mark.parametrize("name", ["run_id", "job"])
+def test_a_report_whose_names_are_longer_than_any_can_be_is_refused(name: str) -> None:
+    """Else what is passed on, with the job as its key, could be too large for the topic that it came from."""
+    raw = {"v": 1, "run_id": "a", "job": "copy", "state": "succeeded", name: "x" * 251}
+    with pytest.raises(ValidationError, match="at most 250"):
+        RunEvent.from_bytes(json.dumps(raw).encode())
 
 
 def test_reports_move_a_run_along() -> None:
@@ -352,6 +389,68 @@ def test_b054_the_next_run_goes_out_when_one_ends_with_no_other_event() -> None:
     assert decided.runs["b"].request is None
 
 
+def test_a_run_that_comes_in_overtakes_none_that_waits_unread_where_the_first_cannot_be_sent() -> None:
+    around = surroundings(active_runs=1)
+    large = request("b", partition_key="b").model_copy(update={"oversize": 9_000_000})
+    inputs = [
+        asked(request("a", partition_key="a")),
+        asked(large),
+        asked(request("c", partition_key="c"), at=NOW + 2),
+    ]
+    first = decide(inputs, {}, around)
+    assert sent(first) == ["a"]
+    runs = after({}, first)
+    # One place is free, so one of those that wait is read: "b", which does not take it.
+    late, early = asked(request("d"), at=NOW + 3), asked(request("0"), at=NOW - 1)
+    second = decide([ended("a"), late], runs, around)
+    assert (sent(second), second.left) == ([], {"copy": 1})
+    assert second.runs["b"].state is RunState.UNDELIVERABLE
+    runs = after(runs, second)
+    assert sent(decide([], runs, around, look=second.left)) == ["c"]
+    # Nothing keeps back one that was asked for before all that wait.
+    assert sent(decide([early], runs, around)) == ["0"]
+
+
+some_runs = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=6)
+
+
+@given(some_runs, some_runs, st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
+def test_whichever_cannot_be_sent_the_turn_of_a_run_never_comes_before_that_of_one_asked_for_earlier(
+    lines: list[tuple[int, bool]], newer: list[tuple[int, bool]], limit: int, ends: int, cap: int
+) -> None:
+    def asks(name: str, at: int, is_large: bool) -> Requested:
+        return asked(request(name).model_copy(update={"oversize": 9_000_000 if is_large else None}), at)
+
+    def order() -> list[str]:
+        """Sorted by when they were asked for; run ids tell those of one time apart."""
+        return [run.run_id for run in sorted(runs.values(), key=lambda run: (run.asked_at, run.run_id))]
+
+    around = surroundings(active_runs=limit, cap=cap)
+    runs = {f"active{n}": stored(f"active{n}") for n in range(limit)}
+    wait = [asks(f"w{n}", *each) for n, each in enumerate(lines)]
+    runs |= decide(wait, runs, around).runs
+    free = min(ends, limit)
+    inputs: list[Input] = [ended(f"active{n}") for n in range(free)]
+    inputs += [asks(f"n{n}", *each) for n, each in enumerate(newer)]
+    look: Collection[str] = ()
+    for _ in range(len(lines) + len(newer) + 1):
+        decided = decide(inputs, runs, around, look)
+        turns = {name for name, run in decided.runs.items() if run.state is not RunState.QUEUED}
+        runs |= decided.runs
+        is_turn = [
+            name in turns
+            for name in order()
+            if name.startswith(("w", "n")) and (name in turns or runs[name].state is RunState.QUEUED)
+        ]
+        assert is_turn == sorted(is_turn, reverse=True)
+        inputs, look = [], decided.left
+    assert not look
+    line, sendable = waiting(runs.values(), "copy"), [*lines, *newer]
+    count = sum(not is_large for _, is_large in sendable)
+    assert active(runs.values(), "copy") == limit - free + min(free, count)
+    assert not line or active(runs.values(), "copy") == limit
+
+
 def test_a_limit_that_rises_lets_runs_go_out_with_no_event_at_all() -> None:
     decided = decide(
         [asked(request(each, partition_key=each)) for each in "abcd"], {}, surroundings(active_runs=1)
@@ -403,6 +502,36 @@ def test_only_an_undeliverable_run_is_sent_again(state: RunState | None) -> None
     ]
 
 
+def failed_by_hand(run_id: str, attempt: int = 1, job: str = "copy") -> Failed:
+    return Failed(FailRun(id="f1", by="ana", run_id=run_id, job=job, attempt=attempt, partition_key="k"))
+
+
+@pytest.mark.parametrize("state", [None, *RunState])
+def test_only_an_active_run_is_ended_by_hand_and_its_place_goes_to_the_next(state: RunState | None) -> None:
+    others = {"x": stored("x", RunState.SENT), "next": stored("next", RunState.QUEUED)}
+    runs = others | ({} if state is None else {"a": stored("a", state)})
+    is_active = state in (RunState.SENT, RunState.RUNNING)
+    around = surroundings(active_runs=2 if is_active else 1)
+    decided = decide([failed_by_hand("a"), failed_by_hand("a"), ended("a")], runs, around)
+    kinds = [each.kind for each in decided.audit]
+    assert kinds == [
+        AuditKind.RUN_FAILED if is_active else AuditKind.ACTION_WITHOUT_EFFECT,
+        AuditKind.ACTION_WITHOUT_EFFECT,
+    ]
+    assert {(each.job, each.partition_key) for each in decided.audit} == {("copy", "k")}
+    assert sent(decided) == ["next"] * is_active
+    if is_active:
+        assert (decided.runs["a"].state, decided.runs["a"].error) == (
+            RunState.FAILED,
+            "ended as failed by ana",
+        )
+
+
+def test_another_attempt_is_not_ended_by_hand() -> None:
+    decided = decide([failed_by_hand("a", attempt=2)], {"a": stored("a")}, surroundings())
+    assert (decided.runs, [each.kind for each in decided.audit]) == ({}, [AuditKind.ACTION_WITHOUT_EFFECT])
+
+
 def test_a_run_that_is_undeliverable_again_is_audited_again() -> None:
     first = decide([asked(request("a"))], {}, surroundings(limit=None))
     second = decide([redriven("a")], first.runs, surroundings(limit=None))
@@ -426,7 +555,10 @@ JOBS = ("copy", "other")
 steps = st.lists(
     st.lists(
         st.one_of(
-            st.tuples(st.just("ask"), st.sampled_from(JOBS), st.integers(0, 3), st.sampled_from("xyz")),
+            st.tuples(
+                st.sampled_from(["ask", "ask", "ask for too much"]),
+                *(st.sampled_from(JOBS), st.integers(0, 3), st.sampled_from("xyz")),
+            ),
             st.tuples(st.just("end"), st.integers(0, 30), st.sampled_from(list(RunState))),
             st.tuples(st.sampled_from(["pause", "resume"]), st.sampled_from(JOBS)),
             st.tuples(st.just("redrive"), st.integers(0, 30)),
@@ -449,11 +581,15 @@ def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
     left: set[str] = set()
     limits = {f"run-commands.{job}": 1_000_000 for job in topics}
 
+    def tried() -> set[str]:
+        """The runs whose turn it was."""
+        return {name for name, run in runs.items() if run.state is not RunState.QUEUED}
+
     def turn(inputs: list[Input]) -> None:
         nonlocal left
         around = surroundings(active_runs=limit, cap=cap, paused=paused)._replace(limits=limits)
         decided = decide(inputs, runs, around, look=left)
-        before = set(commands)
+        before = tried()
         commands.update(sent(decided))
         assert len(decided.commands) <= cap
         runs.update(decided.runs)
@@ -462,7 +598,7 @@ def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
         for job in JOBS:
             line, count = waiting(runs.values(), job), active(runs.values(), job)
             assert limit is None or count <= limit
-            gone = [runs[name] for name in set(commands) - before if runs[name].job == job]
+            gone = [runs[name] for name in tried() - before if runs[name].job == job]
             if gone and line:
                 assert max(map(place, gone)) < place(line[0])
             room = len(line) if limit is None else min(len(line), limit - count)
@@ -475,10 +611,12 @@ def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
         for kind, *rest in batch:
             clock += 1
             names = sorted(requests)
-            if kind == "ask":
+            if str(kind).startswith("ask"):
                 job, earlier, key = rest
                 name = f"r{len(requests):03}"
-                requests[name] = request(name, partition_key=str(key), job=str(job))
+                oversize = None if kind == "ask" else 9_000_000
+                asks = request(name, partition_key=str(key), job=str(job))
+                requests[name] = asks.model_copy(update={"oversize": oversize})
                 inputs.append(asked(requests[name], at=clock - int(str(earlier))))
             elif kind in ("pause", "resume"):
                 inputs.append(control(str(kind), str(rest[0]), id=str(clock)))
@@ -496,7 +634,7 @@ def test_no_limit_is_passed_no_order_lost_and_no_run_forgotten_or_doubled(
         turn([RunEvent(run_id=run.run_id, job=run.job, state=RunState.SUCCEEDED) for run in running])
     assert set(runs) == set(requests)
     for name, run in runs.items():
-        is_sendable = run.job in topics
+        is_sendable = run.job in topics and requests[name].oversize is None
         assert commands[name] == is_sendable
         assert (run.state is RunState.UNDELIVERABLE) == (not is_sendable)
         assert run.request is None

@@ -63,6 +63,7 @@ app.command("explain")(explain.explain)
 app.command("audit")(audit.audit)
 app.command("dead-letters")(dead_letters.dead_letters)
 app.command("redrive")(redrive.redrive)
+app.command("fail")(redrive.fail)
 app.command("check")(check.check)
 app.command("accept-gap")(gaps.accept)
 

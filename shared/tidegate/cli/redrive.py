@@ -1,4 +1,4 @@
-"""`tidegate redrive`: have sent again what did not get through."""
+"""`tidegate redrive` and `fail`: have sent again what did not get through, and end what has no end."""
 
 import asyncio
 import re
@@ -15,6 +15,7 @@ from tidegate.cli.options import (
     person,
 )
 from tidegate.runtime import dead_letters
+from tidegate.runtime.dispatching import fail_run
 from tidegate.runtime.redriving_runs import redrive_run
 
 _PLACE: Final = re.compile(r"(\d{1,9})@(\d{1,18})", re.ASCII)
@@ -52,3 +53,17 @@ def redrive(
     partition, offset = map(int, place.groups())
     sent = asyncio.run(dead_letters.redrive(kafka, namespace, partition, offset, by=by, again=again))
     typer.echo(f"sent again from {sent.origin}, to {sent.position}; ingest decides on it anew")
+
+
+def fail(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN_ID", help="A run that was sent, as `tidegate runs` shows it.")
+    ],
+    by: ByOption = "",
+    kafka: KafkaOption = DEFAULT_KAFKA,
+    namespace: NamespaceOption = DEFAULT_NAMESPACE,
+) -> None:
+    """End a run as failed whose worker will never report an end, so that the next run of its job may go out."""
+    asked = asyncio.run(fail_run(kafka, namespace, run, by=person(by)))
+    state = "done" if asked.is_read else "written, and waiting for the dispatcher"
+    typer.echo(f"fail {run}: {state}; `tidegate audit --kind run-failed` tells what came of it")

@@ -108,7 +108,24 @@ class JobControl(Message):
     job: str
 
 
-RunRequestsRecord = RunRequestBatch | ManualRun | Redrive | JobControl
+class FailRun(Message):
+    """A record of `run-requests`: a person ends as failed a run that has no end, as when its worker died with it.
+
+    Only that attempt of it, and only while it is active; its place goes to the next run of its job (rule T5).
+    """
+
+    kind: Literal["fail"] = "fail"
+    v: int = 1
+    id: str
+    """Random; the audit entries of one action have the same ids however often it is read."""
+    by: str
+    run_id: str
+    job: str
+    attempt: int = 1
+    partition_key: str | None = None
+
+
+RunRequestsRecord = RunRequestBatch | ManualRun | Redrive | JobControl | FailRun
 
 _READER: Final[TypeAdapter[RunRequestsRecord]] = TypeAdapter(
     Annotated[RunRequestsRecord, Field(discriminator="kind")]
@@ -174,11 +191,14 @@ ENDED: Final = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.UNDELIVE
 
 
 class RunEvent(Message):
-    """`run-events`: what a worker reports. Public: any client may write it, keyed by job."""
+    """`run-events`: what a worker reports. Public: any client may write it, keyed by job.
+
+    The run id decides what it is about; the job says where to look on another partition than the run's (rule T5).
+    """
 
     v: int = 1
-    run_id: str
-    job: str
+    run_id: str = Field(max_length=250)
+    job: str = Field(max_length=250)
     attempt: int = 1
     state: RunState
     error: str | None = Field(default=None, max_length=4096)

@@ -60,6 +60,8 @@ class AuditKind(StrEnum):
     """A person started a run."""
     RUN_REDRIVEN = "run-redriven"
     """A person had a run sent again that was undeliverable."""
+    RUN_FAILED = "run-failed"
+    """A person ended a run as failed that had no end."""
     # where definitions are applied
     CONSUMER_REGISTERED = "consumer-registered"
     """A job was created, or created again: the events that its definitions' place in the log lets in reach it (D7)."""

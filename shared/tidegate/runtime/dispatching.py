@@ -13,7 +13,7 @@ from aiokafka import TopicPartition
 
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
-from tidegate.contracts.runs import JobControl, ManualRun, Redrive, RunRequest
+from tidegate.contracts.runs import ACTIVE, FailRun, JobControl, ManualRun, Redrive, RunRequest
 from tidegate.contracts.topics import RUN_REQUESTS
 from tidegate.core.errors import InvalidPartitionKeyError, NotPartitionedError, TidegateError
 from tidegate.core.keys import validate_key
@@ -21,7 +21,7 @@ from tidegate.core.timetables import Timetable
 from tidegate.core.timetables.base import partitions_between, resolve_partition_date
 from tidegate.definitions import Job
 from tidegate.runtime.definitions_view import definitions_view
-from tidegate.runtime.job_runs import job_runs
+from tidegate.runtime.job_runs import find_run, job_runs
 from tidegate.runtime.positions import committed_positions
 from tidegate.runtime.producer import acknowledged_producer, send_all
 from tidegate.runtime.topic_admin import admin_client
@@ -34,6 +34,10 @@ _RUN_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
 class InvalidRunIdError(TidegateError, ValueError):
     """A run id that a person gave, and that cannot be one."""
+
+
+class RunNotActiveError(TidegateError, RuntimeError):
+    """A run that a person wants to end, and that waits or has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,29 @@ async def trigger(
     )
 
 
+async def fail_run(bootstrap: str, namespace: str, run_id: str, *, by: str, wait_s: float = WAIT_S) -> Sent:
+    """End as failed a run of which no end is reported, as when its worker died with it; the next may then go out.
+
+    A worker that lives on is not stopped by it. Waits up to `wait_s` seconds for the dispatcher. Raises NoSuchRunError,
+    and RunNotActiveError for a run that waits or has ended.
+    """
+    run, partition = await find_run(bootstrap, run_id)
+    if run.state not in ACTIVE:
+        raise RunNotActiveError(
+            f"run {run_id!r} of job {run.job!r} is {run.state.value}: only a run that was sent and has not ended"
+            " can be ended as failed"
+        )
+    record = FailRun(
+        id=token_hex(8),
+        by=by,
+        run_id=run_id,
+        job=run.job,
+        attempt=run.attempt,
+        partition_key=run.partition_key,
+    )
+    return await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+
+
 def check_key(job: Job, key: str | None, now: datetime, *, is_unpartitioned: bool) -> datetime | None:
     """The date of the key that a person gives for a run of `job`, None where it has none.
 
@@ -174,7 +201,11 @@ def _partitions(schedule: Timetable | None, now: datetime, days: int) -> Iterato
 
 
 async def send_to_dispatcher(
-    bootstrap: str, namespace: str, record: JobControl | ManualRun | Redrive, partition: int, wait_s: float
+    bootstrap: str,
+    namespace: str,
+    record: JobControl | ManualRun | Redrive | FailRun,
+    partition: int,
+    wait_s: float,
 ) -> Sent:
     """Write a record to `run-requests`, and wait up to `wait_s` seconds until the dispatcher has taken it in."""
     async with acknowledged_producer(bootstrap, "tidegate-operator") as producer:

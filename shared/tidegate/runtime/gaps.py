@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from time import time
 
 import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -65,6 +66,32 @@ async def pass_accepted_gaps(
     return passed
 
 
+async def is_passed(
+    redis: Redis,
+    settings: Settings,
+    group: str,
+    tp: TopicPartition,
+    gap: Gap,
+    known_up_to: int,
+    *,
+    is_told: bool,
+) -> bool:
+    """Whether a person accepted a gap in a log of which `group` commits no offsets; the acceptance is then used up.
+
+    The log was read up to offset `known_up_to`. The gap is audited unless it `is_told`, and so is that it was accepted;
+    the caller then begins anew with what it made of the log.
+    """
+    before = Position(known_up_to)
+    async with acknowledged_producer(settings.kafka, f"{group}-gaps") as producer:
+        if not is_told:
+            await _audit(producer, settings, group, tp, gap, before, accepted=False)
+        if not await is_accepted(redis, settings.namespace, group, tp, gap):
+            return False
+        await _audit(producer, settings, group, tp, gap, before, accepted=True)
+    await redis.delete(acceptance_key(settings.namespace, group, tp))
+    return True
+
+
 async def _audit(
     producer: AIOKafkaProducer,
     settings: Settings,
@@ -84,7 +111,7 @@ async def _audit(
         id=audit_id(AuditKind.LOG_GAP, group, where, before.at, gap.beginning, accepted),
         kind=AuditKind.LOG_GAP,
         service=service,
-        at=before.at,
+        at=before.at or int(time() * 1000),
         message=f"{gap.reason}; {verdict}",
         position=where,
         details={"group": group, "beginning": gap.beginning, "accepted": accepted},

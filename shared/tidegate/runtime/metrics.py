@@ -30,6 +30,9 @@ STATE_MISMATCHES = Counter(
     "tidegate_state_mismatches_total", "Offsets in Redis that differed from the expected (R1, T3)"
 )
 COMMANDS_SENT = Counter("tidegate_commands_sent_total", "Run commands committed")
+REPORTS_FORWARDED = Counter(
+    "tidegate_reports_forwarded_total", "Reports passed on to the partition of their job (T5)"
+)
 RUNS_QUEUED = Counter("tidegate_runs_queued_total", "Runs that had to wait for their command")
 FENCED = Counter(
     "tidegate_fenced_total", "Transactions that failed because another process took the partition over"

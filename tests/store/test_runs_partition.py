@@ -1,0 +1,150 @@
+"""A partition of the dispatcher between `runs` and Redis, whichever of the two was set back (rules T3, T7).
+
+Redis is a real one; `runs` is a list, since what Kafka does is no part of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any
+
+import pytest
+from aiokafka.structs import RecordMetadata, TopicPartition
+from redis.asyncio import Redis
+
+from tidegate.contracts.outgoing import Outgoing
+from tidegate.contracts.runs import Run, RunsRecord, RunState, read_runs_record
+from tidegate.runtime.settings import Settings
+from tidegate_dispatcher.partition import DispatcherPartition
+from tidegate_dispatcher.store import NOTHING, RunStore
+
+NAMESPACE = "t"
+
+
+class Log:
+    """Partition 0 of `runs`, with one transaction after the other."""
+
+    def __init__(self, *states: Run) -> None:
+        self.records: list[tuple[str, bytes | None]] = [(each.run_id, each.to_bytes()) for each in states]
+
+    async def bounds(self) -> tuple[int, int]:
+        return 0, len(self.records)
+
+    async def read(self, start: int, end: int) -> AsyncIterator[tuple[int, dict[str, RunsRecord | None]]]:
+        for offset in range(start, end):
+            key, value = self.records[offset]
+            yield offset + 1, {key: None if value is None else read_runs_record(key, value)}
+
+    async def commit(self, records: Sequence[Outgoing], offsets: Mapping[Any, Any], _: str) -> list[Any]:
+        first = len(self.records)
+        self.records += [((each.key or b"").decode(), each.value) for each in records]
+        tp = TopicPartition("runs", 0)
+        return [RecordMetadata("runs", 0, tp, n, -1, 0, 0) for n in range(first, len(self.records))]
+
+
+def run(run_id: str, state: RunState, sent_at: int = 1) -> Run:
+    return Run(
+        run_id=run_id,
+        job="a",
+        incarnation="i",
+        generation=1,
+        state=state,
+        source="contributions/0#0",
+        offset=1,
+        sent_at=sent_at,
+        updated_at=sent_at,
+    )
+
+
+def partition(redis: Redis, log: Log) -> DispatcherPartition:
+    async def limits_of(_: object) -> dict[str, int]:
+        return {}
+
+    owned = DispatcherPartition(0, 1, Settings(namespace=NAMESPACE), redis, "t-dispatcher", limits_of)
+    owned._log = owned._transactions = log  # type: ignore[assignment]
+    return owned
+
+
+def on(url: str, test: Callable[[Redis, RunStore], Coroutine[Any, Any, None]]) -> None:
+    async def hold() -> None:
+        async with Redis.from_url(url, decode_responses=True) as redis:
+            await redis.flushall()
+            await test(redis, RunStore(redis, NAMESPACE, 0))
+
+    asyncio.run(hold())
+
+
+def test_what_is_forgotten_is_decided_by_what_runs_says_also_where_redis_was_set_back(redis_url: str) -> None:
+    def gone(runs: Collection[Run]) -> list[str]:
+        return [each.run_id for each in runs if each.state is RunState.SENT]
+
+    async def hold(redis: Redis, store: RunStore) -> None:
+        over, goes_on = run("over", RunState.SENT), run("goes-on", RunState.SENT)
+        log = Log(over, goes_on, run("goes-on", RunState.RUNNING))
+        owned = partition(redis, log)
+        await owned.catch_up()
+        await store.reset()
+        assert await store.write(None, 2, {"over": over, "goes-on": goes_on})
+        pages = [gone(page) async for page in owned.sent_before(2)]
+        assert [sorted(page) for page in pages] == [["goes-on", "over"]]
+        for page in pages:
+            await owned.forget(page, gone)
+        assert log.records[3:] == [("over", None)]
+        assert (await store.read(NOTHING)).next_offset == 4
+        left = [each async for page in owned.sent_before(2) for each in page]
+        assert [(each.run_id, each.state) for each in left] == [("goes-on", RunState.RUNNING)]
+
+    on(redis_url, hold)
+
+
+def test_a_redis_that_knows_more_than_runs_holds_is_left_as_it_is_until_it_shall_begin_anew(
+    redis_url: str,
+) -> None:
+    async def hold(redis: Redis, store: RunStore) -> None:
+        seen, waits = run("seen", RunState.SUCCEEDED), run("new", RunState.SENT, sent_at=2)
+        await partition(redis, Log(seen, seen, seen)).catch_up()
+        owned = partition(redis, Log(waits))  # created again, and begun
+        lost = await owned.catch_up()
+        assert lost is not None
+        assert (lost.gap.beginning, lost.known_up_to) == (0, 3)
+        assert "runs/0 ends at offset 1, but its runs are known up to 3" in lost.gap.reason
+        assert [each async for each in owned.sent_before(9)] == [[seen]]
+        await owned.begin_anew()
+        assert await owned.catch_up() is None
+        assert [each async for each in owned.sent_before(9)] == [[waits]]
+
+    on(redis_url, hold)
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_runs_that_begin_anew_in_mid_work_end_it_and_redis_keeps_what_it_knew(
+    redis_url: str, is_emptied: bool
+) -> None:
+    """Whether it is the answer to a transaction that tells, or the look for what Redis has lost."""
+
+    async def hold(redis: Redis, store: RunStore) -> None:
+        seen = run("seen", RunState.SUCCEEDED)
+        log = Log(seen, seen, seen)
+        owned = partition(redis, log)
+        await owned.catch_up()
+        log.records.clear()
+        if is_emptied:
+            await store.reset()
+        with pytest.raises(RuntimeError, match=r"runs/0 .* created again"):
+            await owned.forget(["seen"], lambda runs: ["seen"])
+        assert (await store.read(NOTHING)).next_offset == (None if is_emptied else 3)
+
+    on(redis_url, hold)
+
+
+def test_a_redis_that_does_not_say_where_it_stands_keeps_nothing_else(redis_url: str) -> None:
+    """As after `tidegate check --repair`, which takes away the offset alone."""
+
+    async def hold(redis: Redis, store: RunStore) -> None:
+        right = run("right", RunState.SENT)
+        assert await store.write(None, 2, {"stale": run("stale", RunState.SENT)})
+        await redis.delete(f"{NAMESPACE}:{{d0}}:log")
+        owned = partition(redis, Log(right))
+        assert await owned.catch_up() is None
+        assert [each async for each in owned.sent_before(9)] == [[right]]
+
+    on(redis_url, hold)
