@@ -26,8 +26,8 @@ from tests.chaos.redis_pair import RedisPair
 from tests.chaos.watch import StallWatch
 from tests.servers.kafka import Kafka
 from tidegate.definitions import Definitions
+from tidegate.runtime.acting_on_rounds import NoSuchRoundError, act
 from tidegate.runtime.applying import apply_definitions
-from tidegate.runtime.operating import NoSuchRoundError, act
 
 _PUSHED: Final = 40
 """Records that are published at once, so that there is work for a victim."""

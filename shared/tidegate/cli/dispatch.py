@@ -14,8 +14,8 @@ from tidegate.cli.options import (
     NamespaceOption,
     person,
 )
-from tidegate.runtime.dispatching import Sent, control_job
-from tidegate.runtime.dispatching import trigger as trigger_run
+from tidegate.runtime.acting_on_jobs import control_job
+from tidegate.runtime.acting_on_jobs import trigger as trigger_run
 
 
 def pause(
@@ -62,13 +62,9 @@ def trigger(
             run_id=run_id,
         )
     )
-    typer.echo(f"trigger {job}: {_state(done.sent)}; run {done.run_id}")
+    typer.echo(f"trigger {job}: {done.written.state}; run {done.run_id}")
 
 
 def _control(kind: Literal["pause", "resume"], job: str, by: str, kafka: str, namespace: str) -> None:
-    sent = asyncio.run(control_job(kafka, namespace, kind, job, by=person(by)))
-    typer.echo(f"{kind} {job}: {_state(sent)}; `tidegate audit --job {job}` tells what came of it")
-
-
-def _state(sent: Sent) -> str:
-    return "done" if sent.is_read else "written, and waiting for the dispatcher (`tidegate status`)"
+    done = asyncio.run(control_job(kafka, namespace, kind, job, by=person(by)))
+    typer.echo(f"{kind} {job}: {done.state}; `tidegate audit --job {job}` tells what came of it")

@@ -16,7 +16,8 @@ from tidegate.cli.options import (
     RedisOption,
     person,
 )
-from tidegate.runtime.operating import Acted, act
+from tidegate.runtime.acting import Written
+from tidegate.runtime.acting_on_rounds import act
 from tidegate.runtime.redis import connect_redis
 
 KeyArgument = Annotated[
@@ -71,7 +72,7 @@ def _act(
     namespace: str,
     event_id: str | None = None,
 ) -> None:
-    async def acted() -> Acted:
+    async def acted() -> Written:
         async with connect_redis(redis_url) as redis:
             return await act(
                 *(kafka, redis, namespace, kind, job, None if key == "-" else key),
@@ -80,5 +81,4 @@ def _act(
             )
 
     done = asyncio.run(acted())
-    state = "done" if done.is_folded else "written, and waiting for the rollup (`tidegate status`)"
-    typer.echo(f"{kind} {job} {key}: {state}; `tidegate audit --job {job}` tells what came of it")
+    typer.echo(f"{kind} {job} {key}: {done.state}; `tidegate audit --job {job}` tells what came of it")

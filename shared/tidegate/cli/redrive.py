@@ -15,7 +15,7 @@ from tidegate.cli.options import (
     person,
 )
 from tidegate.runtime import dead_letters
-from tidegate.runtime.redriving_runs import redrive_run
+from tidegate.runtime.acting_on_runs import redrive_run
 
 _PLACE: Final = re.compile(r"(\d{1,9})@(\d{1,18})", re.ASCII)
 
@@ -43,8 +43,9 @@ def redrive(
         raise typer.BadParameter("say what to send again: --run RUN_ID or --dead-letter PARTITION@OFFSET")
     if run is not None:
         asked = asyncio.run(redrive_run(kafka, namespace, run, by=by))
-        state = "done" if asked.is_read else "written, and waiting for the dispatcher"
-        typer.echo(f"redrive {run}: {state}; `tidegate audit --kind run-redriven` tells what came of it")
+        typer.echo(
+            f"redrive {run}: {asked.state}; `tidegate audit --kind run-redriven` tells what came of it"
+        )
         return
     assert dead_letter is not None
     if (place := _PLACE.fullmatch(dead_letter)) is None:

@@ -1,6 +1,5 @@
-"""What people do to jobs and runs: a record on `run-requests` that the dispatcher takes in its order (rule D3)."""
+"""Pausing and resuming a job, and starting a run of it: records on `run-requests` (rules D3, D4)."""
 
-import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,25 +8,17 @@ from secrets import token_hex
 from typing import Final, Literal
 from uuid import uuid4
 
-from aiokafka import TopicPartition
-
-from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
-from tidegate.contracts.runs import JobControl, ManualRun, Redrive, RunRequest
-from tidegate.contracts.topics import RUN_REQUESTS
+from tidegate.contracts.runs import JobControl, ManualRun, RunRequest
 from tidegate.core.errors import InvalidPartitionKeyError, NotPartitionedError, TidegateError
 from tidegate.core.keys import validate_key
 from tidegate.core.timetables import Timetable
 from tidegate.core.timetables.base import partitions_between, resolve_partition_date
 from tidegate.definitions import Job
+from tidegate.runtime.acting import WAIT_S, Written, write_to_dispatcher
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.job_runs import job_runs
-from tidegate.runtime.positions import committed_positions
-from tidegate.runtime.producer import acknowledged_producer, send_all
-from tidegate.runtime.topic_admin import admin_client
 
-_POLL_S: Final = 0.1
-WAIT_S: Final = 10.0
 _LOOK_BACK_DAYS: Final = (1, 31, 366)
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
@@ -37,18 +28,9 @@ class InvalidRunIdError(TidegateError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A record that is on `run-requests`."""
-
-    position: str
-    is_read: bool
-    """Whether the dispatcher has taken it in; the audit log says what came of it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Triggered:
     run_id: str
-    sent: Sent
+    written: Written
 
 
 async def control_job(
@@ -59,7 +41,7 @@ async def control_job(
     *,
     by: str,
     wait_s: float = WAIT_S,
-) -> Sent:
+) -> Written:
     """Let the runs of a job wait, or go out again in order. Waits up to `wait_s` seconds for the dispatcher.
 
     Raises DefinitionError for a job that is not defined; one that was deleted while it was paused can be resumed.
@@ -74,7 +56,7 @@ async def control_job(
         view.defined(job)
     record = JobControl(kind=kind, id=token_hex(8), by=by, job=job)
     partition = partition_of(job, installation.partitions)
-    return await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+    return await write_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
 
 
 async def trigger(
@@ -119,7 +101,7 @@ async def trigger(
     record = ManualRun(by=by, request=request)
     partition = partition_of(job, installation.partitions)
     return Triggered(
-        request.run_id, await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+        request.run_id, await write_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
     )
 
 
@@ -171,28 +153,3 @@ def _partitions(schedule: Timetable | None, now: datetime, days: int) -> Iterato
                 yield run.partition_date, run.partition_key
     except NotPartitionedError:
         return
-
-
-async def send_to_dispatcher(
-    bootstrap: str, namespace: str, record: JobControl | ManualRun | Redrive, partition: int, wait_s: float
-) -> Sent:
-    """Write a record to `run-requests`, and wait up to `wait_s` seconds until the dispatcher has taken it in."""
-    async with acknowledged_producer(bootstrap, "tidegate-operator") as producer:
-        (stored,) = await send_all(producer, [Outgoing(RUN_REQUESTS, partition, None, record.to_bytes())])
-    tp = TopicPartition(RUN_REQUESTS, partition)
-    return Sent(
-        f"{RUN_REQUESTS}/{partition}@{stored.offset}",
-        await _is_read(bootstrap, f"{namespace}-dispatcher", tp, stored.offset, wait_s),
-    )
-
-
-async def _is_read(bootstrap: str, group: str, tp: TopicPartition, offset: int, wait_s: float) -> bool:
-    try:
-        async with admin_client(bootstrap) as admin, asyncio.timeout(wait_s):
-            while True:
-                position = (await committed_positions(admin, group, [tp])).get(tp)
-                if position is not None and position.offset > offset:
-                    return True
-                await asyncio.sleep(_POLL_S)
-    except TimeoutError:
-        return False

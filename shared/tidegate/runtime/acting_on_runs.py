@@ -12,15 +12,15 @@ from tidegate.contracts.runs import (
     requests_in,
 )
 from tidegate.contracts.topics import RUN_REQUESTS
+from tidegate.runtime.acting import WAIT_S, Written, write_to_dispatcher
 from tidegate.runtime.dead_letters import CannotRedriveError
-from tidegate.runtime.dispatching import WAIT_S, Sent, send_to_dispatcher
 from tidegate.runtime.job_runs import find_run
 from tidegate.runtime.reading import log_reader
 
 
 async def redrive_run(
     bootstrap: str, namespace: str, run_id: str, *, by: str, wait_s: float = WAIT_S
-) -> Sent:
+) -> Written:
     """Send the request of an undeliverable run again; the dispatcher looks at the run's state once more.
 
     Waits up to `wait_s` seconds for the dispatcher. Raises NoSuchRunError, and CannotRedriveError for a run that is not
@@ -39,7 +39,7 @@ async def redrive_run(
         )
     origin, request = found
     record = Redrive(id=token_hex(8), by=by, origin=origin, request=request)
-    return await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+    return await write_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
 
 
 async def _request(bootstrap: str, run_id: str, partition: int) -> tuple[str, RunRequest] | None:

@@ -15,7 +15,7 @@ from tidegate import (
 )
 from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
 from tidegate.core.plain import from_plain, plain
-from tidegate.runtime.dispatching import check_key
+from tidegate.runtime.acting_on_jobs import check_key
 
 NOW = datetime(2026, 3, 10, 9, 20, tzinfo=UTC)
 HOURLY = Job("hourly", CronPartitionTimetable("0 * * * *"))
