@@ -167,7 +167,7 @@ async def test_definitions_are_created_unchanged_changed_and_deleted(install: In
     assert [(each.id, each.what, each.revision) for each in deleted.changes] == [
         ("daily", What.DELETED, None)
     ]
-    with pytest.raises(DefinitionError, match="not defined, so it cannot be deleted"):
+    with pytest.raises(DefinitionError, match="is not defined"):
         await apply_definitions(kafka, Definitions(()), ["daily"])
 
 

@@ -370,7 +370,7 @@ async def test_a_dead_letter_is_sent_again_byte_for_byte_once_and_audited(at: In
 
 async def test_what_nobody_knows_is_said_helpfully(at: Installed) -> None:
     said = await tidegate(at, "explain", "b1o3", "all")
-    assert (said.exit_code, "did you mean 'b103'" in said.text) == (1, True), said.text
+    assert (said.exit_code, "did you mean 'b103'" in said.text) == (2, True), said.text
     said = await tidegate(at, "explain", "--event", "nobody's")
     assert said.exit_code == 1
     assert 'no event "nobody\'s" was accepted' in said.text

@@ -11,6 +11,7 @@ from tidegate.cli.options import (
     ByOption,
     JobArgument,
     KafkaOption,
+    KeyOption,
     NamespaceOption,
     person,
 )
@@ -24,7 +25,7 @@ def pause(
     kafka: KafkaOption = DEFAULT_KAFKA,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """Let the runs of JOB wait: its windows go on filling, and no command goes out."""
+    """Let the runs of JOB wait: its rounds go on filling, and no command goes out."""
     _control("pause", job, by, kafka, namespace)
 
 
@@ -40,9 +41,7 @@ def resume(
 
 def trigger(
     job: JobArgument,
-    partition_key: Annotated[
-        str | None, typer.Option("--partition-key", help="The partition that the run is about.")
-    ] = None,
+    key: KeyOption = None,
     unpartitioned: Annotated[
         bool, typer.Option("--unpartitioned", help="Run a job that has partitions without one.")
     ] = False,
@@ -53,10 +52,10 @@ def trigger(
     kafka: KafkaOption = DEFAULT_KAFKA,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """Start a run of JOB now; a window of that key that is filling goes on doing so."""
+    """Start a run of JOB now; a round of that key that is filling goes on doing so."""
     done = asyncio.run(
         trigger_run(
-            *(kafka, namespace, job, partition_key),
+            *(kafka, namespace, job, key),
             by=person(by),
             is_unpartitioned=unpartitioned,
             run_id=run_id,

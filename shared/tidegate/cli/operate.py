@@ -12,17 +12,15 @@ from tidegate.cli.options import (
     ByOption,
     JobArgument,
     KafkaOption,
+    KeyArgument,
     NamespaceOption,
     RedisOption,
     person,
+    round_key,
 )
 from tidegate.runtime.acting import Written
 from tidegate.runtime.acting_on_rounds import act
 from tidegate.runtime.redis import connect_redis
-
-KeyArgument = Annotated[
-    str, typer.Argument(help="Key of the round, as `tidegate pending` shows it; - for a job without keys.")
-]
 
 
 def fire(
@@ -75,7 +73,7 @@ def _act(
     async def acted() -> Written:
         async with connect_redis(redis_url) as redis:
             return await act(
-                *(kafka, redis, namespace, kind, job, None if key == "-" else key),
+                *(kafka, redis, namespace, kind, job, round_key(key)),
                 by=person(by),
                 event_id=event_id,
             )

@@ -118,7 +118,7 @@ def check_key(job: Job, key: str | None, now: datetime, *, is_unpartitioned: boo
             latest = _latest_key(schedule, now)
             advice = "" if latest is None else f" (the latest is {latest})"
             raise InvalidPartitionKeyError(
-                f"job {job.id!r} runs for partitions: give --partition-key{advice}, or --unpartitioned for a run"
+                f"job {job.id!r} runs for partitions: give --key{advice}, or --unpartitioned for a run"
                 " without, which nothing that waits for partitions will follow"
             )
         return None

@@ -31,6 +31,7 @@ from tidegate.definitions.load import FILE_MODULE, check_together
 from tidegate.definitions.routes import JobRoutes, label
 from tidegate.runtime.checking import longest_wait, retention_warnings
 from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions_log
+from tidegate.runtime.definitions_view import not_defined
 from tidegate.runtime.installing import create_and_wait, replication_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.replaying import Replayed, replay
@@ -86,8 +87,9 @@ async def apply_definitions(
         partitions = installation.partitions
         jobs, assets = dict(log.of_kind("job")), log.of_kind("asset")
         for job in delete:
-            if jobs.pop(job, None) is None:
-                raise DefinitionError(f"job {job!r} is not defined, so it cannot be deleted")
+            if job not in jobs:
+                raise DefinitionError(not_defined(job, jobs))
+            del jobs[job]
         _check_ids(definitions.jobs, jobs)
         for each in definitions.jobs:
             _check_effects(each)

@@ -1,7 +1,6 @@
 """`tidegate explain`: reads what a report on a round or on an event is made of."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -46,7 +45,7 @@ _KEYS_NAMED: Final = 5
 
 
 class NothingToExplainError(TidegateError, LookupError):
-    """The job is not defined, or nothing is known of the event."""
+    """Nothing is known of the event."""
 
 
 async def holds(redis: Redis, namespace: str, installation: Installation, job: DefinedJob) -> tuple[str, ...]:
@@ -75,14 +74,12 @@ async def round_report(
 ) -> RoundReport:
     """Why `job` has not run for `key`, from what was written at or after `since`, in ms since 1970.
 
-    Raises NothingToExplainError for a job that is not defined, and DefinitionError where it needs a key, or has none.
+    Raises DefinitionError for a job that is not defined, and where it needs a key, or has none.
     """
     async with definitions_view(bootstrap) as view, log_reader(bootstrap) as reader:
         installation = view.installation
         assert installation is not None
-        defined = view.job(job)
-        if defined is None:
-            raise NothingToExplainError(_unknown(job, view))
+        defined = view.defined(job)
         downstream = await _downstream(redis, namespace, installation, view, defined, key)
         state = await round_state(redis, namespace, installation.shards, view, job, downstream)
         ways = plan([defined], view.known_assets(), multi_team=view.is_multi_team_at(view.next_offset))
@@ -146,19 +143,6 @@ async def event_reports(
             waiting = await _open_rounds(redis, namespace, installation, view, event, definitions)
             reports.append(explain_event(source, event, definitions, requests, audited, waiting))
         return reports, refused, audited
-
-
-def _unknown(job: str, view: DefinitionsView) -> str:
-    failed = [(record, error) for record, error in view.failures if record.key == f"job:{job}".encode()]
-    if failed and job not in view.revisions():  # its newest record is the one that failed
-        record, error = failed[-1]
-        where = f"{record.topic}@{record.offset}"
-        return f"job {job!r} gets no events, since its definition ({where}) cannot be read: {error}"[:1000]
-    known = list(view.jobs())
-    close = get_close_matches(job, known, 3)
-    if close:
-        return f"job {job!r} is not defined: did you mean {' or '.join(map(repr, close))}?"
-    return f"job {job!r} is not defined (defined: {', '.join(map(repr, known)) or 'none'})"
 
 
 async def _downstream(
