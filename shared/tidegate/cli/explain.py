@@ -26,20 +26,11 @@ from tidegate.cli.since import DEFAULT_SINCE, SinceOption, start_of
 from tidegate.contracts.audit import AuditEntry
 from tidegate.core.instants import from_ms
 from tidegate.runtime.dead_letters import Kept
-from tidegate.runtime.explaining import NothingToExplainError, event_reports, round_report
-from tidegate.runtime.explanation import (
-    COMPLETED,
-    INCLUDED,
-    WAITING,
-    AssetProgress,
-    EventReport,
-    Fate,
-    Ignored,
-    JobReport,
-    RoundReport,
-    as_plain,
-)
+from tidegate.runtime.event_report import EventReport, JobReport
+from tidegate.runtime.explaining import NothingToExplainError, report_on_round, reports_on_event
+from tidegate.runtime.fates import COMPLETED, INCLUDED, WAITING, Fate, Ignored, as_plain
 from tidegate.runtime.redis import connect_redis
+from tidegate.runtime.round_report import AssetProgress, RoundReport
 
 _SHOWN: Final = 12
 """Lines of one kind; --json has all."""
@@ -83,14 +74,14 @@ async def _round(
     kafka: str, redis_url: str, namespace: str, job: str, key: str | None, since: int
 ) -> RoundReport:
     async with connect_redis(redis_url) as redis:
-        return await round_report(kafka, redis, namespace, job, key, since)
+        return await report_on_round(kafka, redis, namespace, job, key, since)
 
 
 async def _event(
     kafka: str, redis_url: str, namespace: str, event_id: str, since: int
 ) -> tuple[list[EventReport], list[Kept], list[AuditEntry]]:
     async with connect_redis(redis_url) as redis:
-        return await event_reports(kafka, redis, namespace, event_id, since)
+        return await reports_on_event(kafka, redis, namespace, event_id, since)
 
 
 def _round_lines(report: RoundReport) -> Iterator[str]:

@@ -27,19 +27,12 @@ from tidegate.definitions.routes import UNPARTITIONED
 from tidegate.runtime.audit_log import EventName, Wanted, as_written, read_audit
 from tidegate.runtime.dead_letters import Kept, dead_letters
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView, definitions_view
-from tidegate.runtime.explanation import (
-    Definitions,
-    EventReport,
-    LastSeen,
-    OpenRound,
-    RoundReport,
-    explain_event,
-    explain_round,
-    keys_by_job,
-)
+from tidegate.runtime.event_report import Definitions, EventReport, explain_event, keys_by_job
+from tidegate.runtime.fates import OpenRound
 from tidegate.runtime.mapping import Plan, plan
 from tidegate.runtime.pending import pending_rounds, round_state
 from tidegate.runtime.reading import LogReader, log_reader
+from tidegate.runtime.round_report import LastSeen, RoundReport, explain_round
 
 _KEYS_NAMED: Final = 5
 
@@ -69,7 +62,7 @@ async def holds(redis: Redis, namespace: str, installation: Installation, job: D
     return tuple(found)
 
 
-async def round_report(
+async def report_on_round(
     bootstrap: str, redis: Redis, namespace: str, job: str, key: str | None, since: int
 ) -> RoundReport:
     """Why `job` has not run for `key`, from what was written at or after `since`, in ms since 1970.
@@ -112,7 +105,7 @@ async def round_report(
         )
 
 
-async def event_reports(
+async def reports_on_event(
     bootstrap: str, redis: Redis, namespace: str, event_id: str, since: int
 ) -> tuple[list[EventReport], list[Kept], list[AuditEntry]]:
     """What is known of an event id from what was written at or after `since`, in ms since 1970.
