@@ -7,7 +7,7 @@ import typer
 
 JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
 _KEY_ARGUMENT = typer.Argument(
-    metavar="KEY", help="Key of the round, as `tidegate pending` shows it; - for a job without keys."
+    help="Key of the round, as `tidegate pending` shows it; - for a job without keys."
 )
 KeyArgument = Annotated[str, _KEY_ARGUMENT]
 OptionalKeyArgument = Annotated[str | None, _KEY_ARGUMENT]
