@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
@@ -17,6 +17,7 @@ from tidegate.cli.options import (
     JsonOption,
     KafkaOption,
     NamespaceOption,
+    OptionalJobArgument,
     OptionalKeyArgument,
     RedisOption,
     round_key,
@@ -37,7 +38,7 @@ _SHOWN: Final = 12
 
 
 def explain(
-    job: Annotated[str | None, typer.Argument(help="Id of the job.")] = None,
+    job: OptionalJobArgument = None,
     key: OptionalKeyArgument = None,
     event: EventOption = None,
     since: SinceOption = DEFAULT_SINCE,

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
-_KEY_ARGUMENT = typer.Argument(
-    help="Key of the round, as `tidegate pending` shows it; - for a job without keys."
-)
-KeyArgument = Annotated[str, _KEY_ARGUMENT]
-OptionalKeyArgument = Annotated[str | None, _KEY_ARGUMENT]
+_JOB_HELP = "Id of the job."
+_KEY_HELP = "Key of the round, as `tidegate pending` shows it; - for a job without keys."
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB_HELP)]
+OptionalJobArgument = Annotated[str | None, typer.Argument(metavar="[JOB]", help=_JOB_HELP)]
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help=_KEY_HELP)]
+OptionalKeyArgument = Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY_HELP)]
 KeyOption = Annotated[str | None, typer.Option("--key", "-k", "--partition-key", help="Partition key.")]
 EventOption = Annotated[
     str | None, typer.Option("--event", metavar="ID", help="Id of an event, as its producer gave it.")
