@@ -23,8 +23,6 @@ OTHERS: Final = {
     ("emit", "topic"),  # of the events
     ("exec", "topic"),  # of the job's commands
     ("replay", "since"),  # everything, unless it is given
-    ("explain", "job"),  # may be left out
-    ("explain", "key"),
 }
 """Command and option where a name, a help text or a default is a command's own, and why."""
 

@@ -50,7 +50,7 @@ def discard(
 def withdraw(
     job: JobArgument,
     key: KeyArgument,
-    event_id: Annotated[str, typer.Argument(help="Id of the event to withdraw.")],
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Id of the event to withdraw.")],
     by: ByOption = "",
     kafka: KafkaOption = DEFAULT_KAFKA,
     redis: RedisOption = DEFAULT_REDIS,

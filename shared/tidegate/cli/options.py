@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
-_JOB_HELP = "Id of the job."
-_KEY_HELP = "Key of the round, as `tidegate pending` shows it; - for a job without keys."
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB_HELP)]
-OptionalJobArgument = Annotated[str | None, typer.Argument(metavar="[JOB]", help=_JOB_HELP)]
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help=_KEY_HELP)]
-OptionalKeyArgument = Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY_HELP)]
+_JOB = typer.Argument(metavar="JOB", help="Id of the job.")
+_KEY = typer.Argument(
+    metavar="KEY", help="Key of the round, as `tidegate pending` shows it; - for a job without keys."
+)
+JobArgument = Annotated[str, _JOB]
+OptionalJobArgument = Annotated[str | None, _JOB]
+KeyArgument = Annotated[str, _KEY]
+OptionalKeyArgument = Annotated[str | None, _KEY]
 KeyOption = Annotated[str | None, typer.Option("--key", "-k", "--partition-key", help="Partition key.")]
 EventOption = Annotated[
     str | None, typer.Option("--event", metavar="ID", help="Id of an event, as its producer gave it.")
