@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.outgoing import Outgoing
-from tidegate.contracts.runs import Run, RunRequest, RunsRecord, RunState, runs_key
+from tidegate.contracts.runs import Run, RunRequest, RunsRecord, RunState, record_key
 from tidegate.contracts.topics import RUNS
 from tidegate.runtime import metrics
 from tidegate.runtime.crash_points import crash_point
@@ -146,7 +146,7 @@ class DispatcherPartition:
         if left and not self._is_capped:
             decisions.audit.append(cap_reached(self.number, decisions.looked_at, left, surroundings.now))
         changes: dict[str, RunsRecord | None] = {
-            **{runs_key(state): state for state in decisions.jobs.values()},
+            **{record_key(state): state for state in decisions.jobs.values()},
             **decisions.runs,
         }
         outgoing = [Outgoing(each.topic, None, each.key.encode(), each.value) for each in decisions.commands]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from tests.broker.conftest import Installed, read_all, until_async
-from tests.broker.events import event, give
+from tests.broker.events import audit, event, give
 from tests.servers.services import ServiceProcess
 from tidegate import (
     Asset,
@@ -19,9 +19,8 @@ from tidegate import (
     WaitForAll,
 )
 from tidegate.contracts.accepted import AcceptedBatch
-from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.runs import RunRequest, RunRequestBatch
-from tidegate.contracts.topics import ACCEPTED, AUDIT, RUN_REQUESTS
+from tidegate.contracts.topics import ACCEPTED, RUN_REQUESTS
 from tidegate.core.audit import AuditKind
 from tidegate.definitions import Definitions
 from tidegate.runtime.applying import apply_definitions
@@ -109,8 +108,7 @@ async def until_waiting(at: Installed, job: str, wanted: dict[str, int]) -> None
 
 async def audit_kinds(at: Installed) -> set[AuditKind]:
     """Without what says that jobs were created."""
-    found = {AuditEntry.from_bytes(record.value).kind for record in await read_all(at.kafka, AUDIT)}
-    return found - {AuditKind.CONSUMER_REGISTERED}
+    return {each.kind for each in await audit(at)} - {AuditKind.CONSUMER_REGISTERED}
 
 
 def regions(after_s: float | None = None, then: str = "fire") -> Job:

@@ -1,15 +1,12 @@
 """What tests of the dispatcher share: asking for runs as the rollup does, and reading what came of it."""
 
-import asyncio
 from collections import Counter
 from datetime import UTC, datetime
 
 from redis.asyncio import Redis
-from typer.testing import CliRunner
 
 from tests.broker.conftest import Installed, read_all, send, until_async
-from tidegate.cli.app import app
-from tidegate.contracts.audit import AuditEntry
+from tests.broker.events import audit
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
     JobState,
@@ -25,7 +22,6 @@ from tidegate.contracts.runs import (
 )
 from tidegate.contracts.topics import RUN_EVENTS, RUN_REQUESTS, RUNS
 from tidegate.core.audit import AuditKind
-from tidegate.core.errors import TidegateError
 
 JOB, TOPIC = "daily", "run-commands.daily"
 PARTITIONS = 2
@@ -85,13 +81,12 @@ async def states(at: Installed) -> dict[str, Run | None]:
     return found
 
 
-async def audit(at: Installed) -> Counter[tuple[str, str | None]]:
+async def audit_counts(at: Installed) -> Counter[tuple[str, str | None]]:
     """(kind, partition key) of every distinct entry, but for those on a backlog and on rounds that fired.
 
     Those name runs that are on record, each once.
     """
-    read = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
-    entries = {each.id: each for each in read}.values()
+    entries = await audit(at)
     told = [
         run["run_id"]
         for each in entries
@@ -124,17 +119,6 @@ async def until_state(at: Installed, run_id: str, state: RunState) -> Run:
     run = (await states(at))[run_id]
     assert run is not None
     return run
-
-
-async def tidegate(at: Installed, *arguments: str) -> str:
-    """The exit code of a command and what it said; in this process, since to start one takes seconds."""
-    where = ["--kafka", at.kafka, *(() if arguments[0] == "runs" else ("--namespace", at.namespace))]
-    done = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *where])
-    if done.exception is None or isinstance(done.exception, SystemExit):
-        return f"{done.exit_code} {done.output}"
-    if not isinstance(done.exception, TidegateError):
-        raise done.exception
-    return f"2 {done.exception}"
 
 
 async def stored_runs(at: Installed) -> set[str]:

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +16,8 @@ from redis import Redis
 from tests.broker.conftest import Installed, install_on
 from tests.e2e.outside import Outside
 from tests.servers.backends import Backend
-from tests.servers.services import ServiceProcess
+from tests.servers.command_line import invoke
+from tests.servers.services import READS, ServiceProcess
 from tidegate import Asset, Job
 from tidegate.contracts.events import EVENT_TYPE
 from tidegate.contracts.redis_keys import shard_prefix
@@ -29,12 +28,6 @@ from tidegate.runtime.pending import pending_rounds
 from tidegate.runtime.redis import connect_redis
 
 PARTITIONS, SHARDS = 6, 4
-READS: Mapping[str, tuple[str, ...]] = {
-    "ingest": ("asset-events",),
-    "mapper": ("accepted-events",),
-    "rollup": ("contributions",),
-    "dispatcher": ("run-requests", "run-events"),
-}
 _POLL_S = 0.1
 _BY_KEY = -1  # as librdkafka has it
 
@@ -108,13 +101,7 @@ class Stack:
 
     def audit(self, *kinds: str, job: str | None = None) -> list[Entry]:
         """The audit entries (of a job) by distinct id: of some kinds, or of all that tell of what did not run."""
-        found = {record.value["id"]: record.value for record in self.outside.read("audit-log")}
-        return [
-            each
-            for each in found.values()
-            if (each["kind"] in kinds if kinds else each["kind"] not in ("consumer-registered", "fired"))
-            and job in (None, each.get("job"))
-        ]
+        return [each for each in self.outside.audit(*kinds) if job in (None, each.get("job"))]
 
     def waiting(self, job: str) -> dict[str | None, tuple[int, int]]:
         """How many members of how many are there, by the key of every open round."""
@@ -157,11 +144,7 @@ class Stack:
 
     def tidegate(self, *arguments: str) -> str:
         """What the command line prints; fails where it does not end well."""
-        where = ("--kafka", self.at.kafka, "--namespace", self.at.namespace)
-        command = [sys.executable, "-m", "tidegate.cli", *arguments, *where]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return invoke(self.at, *arguments).done
 
     def until_folded(self, job: str, revision: int | None) -> None:
         """Return when every shard has taken in this revision of a job."""

@@ -30,10 +30,9 @@ from tidegate import (
     StartOfDayMapper,
     StartOfHourMapper,
 )
-from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.contributions import ContributionBatch, DefinitionChange, read_contributions_record
 from tidegate.contracts.placement import contributions_partition, shard_of
-from tidegate.contracts.topics import AUDIT, CONTRIBUTIONS
+from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
 from tidegate.definitions import Definitions
 from tidegate.runtime.applying import apply_definitions
@@ -52,8 +51,7 @@ async def closed(at: Installed, job: str, ids: Collection[str]) -> None:
     """Return when the audit says that these events count nowhere any more; no others may."""
 
     async def found() -> set[str | None]:
-        entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, AUDIT)]
-        return {each.event_id for each in entries if (each.kind, each.job) == (AuditKind.ROUND_CLOSED, job)}
+        return {each.event_id for each in await audit(at, AuditKind.ROUND_CLOSED) if each.job == job}
 
     async def are_there() -> bool:
         return set(ids) <= await found()

@@ -1,8 +1,5 @@
 """`tidegate check`: Redis is broken by hand, and what was broken is told, repaired from Kafka and audited."""
 
-import asyncio
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -11,6 +8,7 @@ import redis
 from tests.broker.conftest import Install, Installed, read_all, until_async
 from tests.broker.events import audit, event, give
 from tests.broker.rounds import apply
+from tests.servers.command_line import tidegate
 from tests.servers.services import services
 from tidegate import Asset, DayWindow, Job, PartitionedAssetTimetable, RollupMapper, StartOfHourMapper
 from tidegate.contracts.placement import shard_of
@@ -24,13 +22,9 @@ DAYS = Job("days", PartitionedAssetTimetable(Asset("hourly"), RollupMapper(Start
 
 async def check(at: Installed, *options: str) -> tuple[int, str]:
     """The exit code and the output of the command."""
-    command = [sys.executable, "-m", "tidegate.cli", "check", "--kafka", at.kafka, "--redis", at.redis]
-    command += ["--namespace", at.namespace, "--settle", "0.1", "--by", "ana", *options]
-    done = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode in (0, 1), done.stderr
-    return done.returncode, done.stdout
+    said = await tidegate(at, "check", "--settle", "0.1", "--by", "ana", *options)
+    assert said.exit_code in (0, 1), said.text
+    return said.exit_code, said.out
 
 
 def hours(day: int, some: range) -> list[bytes]:

@@ -17,9 +17,9 @@ from tests.broker.runs import (
     report,
     request,
     said,
-    tidegate,
     until_state,
 )
+from tests.servers.command_line import tidegate
 from tests.servers.services import services
 from tidegate import (
     Asset,
@@ -144,8 +144,8 @@ async def test_b008_runs_of_a_paused_job_wait_and_go_out_in_order_within_its_lim
         {"TIDEGATE_NAMESPACE": at.namespace},
     ):
         await define(at.kafka, Job(JOB, schedule, max_active_runs=2))
-        assert (await tidegate(at, "pause", "nowhere")).startswith("2 job 'nowhere' is not defined")
-        assert (await tidegate(at, "pause", JOB, "--by", "ana")).startswith(f"0 pause {JOB}: done")
+        assert "job 'nowhere' is not defined" in (await tidegate(at, "pause", "nowhere")).refused
+        assert (await tidegate(at, "pause", JOB, "--by", "ana")).done.startswith(f"pause {JOB}: done")
         # Latest first, so that order does not come by itself.
         await give(at, *(event(key, partition_key=key) for key in reversed(hours)))
 
@@ -154,11 +154,11 @@ async def test_b008_runs_of_a_paused_job_wait_and_go_out_in_order_within_its_lim
 
         await until_async(all_wait, "five complete windows to wait", 90)
         assert await commands(at) == []
-        shown = await tidegate(at, "runs", JOB, "--state", "queued")
+        shown = (await tidegate(at, "runs", JOB, "--state", "queued")).done
         assert f"{JOB}: 5 queued" in shown
         assert f"{JOB} was paused by ana" in shown
         asked_for = [run.partition_key for run in (await job_runs(at.kafka, JOB)).runs]
-        assert (await tidegate(at, "resume", JOB, "--by", "ben")).startswith("0 ")
+        assert (await tidegate(at, "resume", JOB, "--by", "ben")).done
         for count in range(1, 6):
 
             async def are_out(wanted: int = min(count + 1, 5)) -> bool:
@@ -169,15 +169,15 @@ async def test_b008_runs_of_a_paused_job_wait_and_go_out_in_order_within_its_lim
             assert len(found) == min(count + 1, 5)  # never more than two that have not ended
             run_id = found[count - 1].run_id
             if count == 1:  # its worker has died, and nobody will report
-                assert (await tidegate(at, "fail", run_id, "--by", "ana")).startswith(
-                    f"0 fail {run_id}: done"
+                assert (await tidegate(at, "fail", run_id, "--by", "ana")).done.startswith(
+                    f"fail {run_id}: done"
                 )
-                assert (await tidegate(at, "fail", run_id)).startswith(
-                    f"2 run '{run_id}' of job '{JOB}' is failed"
+                assert (await tidegate(at, "fail", run_id)).refused.startswith(
+                    f"run '{run_id}' of job '{JOB}' is failed"
                 )
             else:
                 await report(at, said(run_id, RunState.SUCCEEDED))
-        assert (await tidegate(at, "resume", JOB)).startswith("0 ")
+        assert (await tidegate(at, "resume", JOB)).done
     assert sorted(each.partition_key or "" for each in found) == days
     assert [each.partition_key for each in found] == asked_for
     told = await entries(at, AuditKind.JOB_PAUSED, AuditKind.JOB_RESUMED, AuditKind.ACTION_WITHOUT_EFFECT)
@@ -262,14 +262,12 @@ async def test_b037_a_run_without_a_partition_must_be_asked_for_and_its_events_a
             (("trigger", "nowhere"), "is not defined"),
             (("trigger", "whole", "--run-id", "job:whole"), "must have 1 to 100 letters"),
         ):
-            said_to_be = await tidegate(at, *refused)
-            assert said_to_be.startswith("2 ")
-            assert why in said_to_be
+            assert why in (await tidegate(at, *refused)).refused
         whole = ("trigger", "hourly_load", "--unpartitioned", "--run-id", "mine", "--by", "ana")
-        assert (await tidegate(at, *whole)).startswith("0 trigger hourly_load: done; run mine")
-        assert (await tidegate(at, *whole)).startswith("0 ")  # a repeat starts nothing
+        assert (await tidegate(at, *whole)).done.startswith("trigger hourly_load: done; run mine")
+        assert (await tidegate(at, *whole)).done  # a repeat starts nothing
         keyed = ("trigger", "hourly_load", "--partition-key", "2026-03-10T09:00:00", "--by", "ana")
-        assert (await tidegate(at, *keyed)).startswith("0 ")
+        assert (await tidegate(at, *keyed)).done
         await worker.run()
 
         async def is_audited() -> bool:

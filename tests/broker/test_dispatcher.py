@@ -21,17 +21,17 @@ from tests.broker.runs import (
     SOURCE,
     TOPIC,
     ask,
-    audit,
+    audit_counts,
     commands,
     report,
     request,
     said,
     states,
     stored_runs,
-    tidegate,
     until_dispatched,
     until_state,
 )
+from tests.servers.command_line import tidegate
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.events import parse_event
 from tidegate.contracts.placement import partition_of
@@ -90,7 +90,7 @@ async def test_requests_that_come_again_by_their_coordinates_give_one_command(at
     assert first.run_events_partition == MINE
     assert [each.name for each in first.outlets] == ["daily_out"]
     assert first.triggering_asset_events[0].extra == {"n": 5}
-    assert await audit(at) == {}
+    assert await audit_counts(at) == {}
 
 
 async def test_runs_without_partitions_are_dispatched_worked_off_and_get_the_key_that_they_gave_themselves(
@@ -140,7 +140,7 @@ async def test_runs_without_partitions_are_dispatched_worked_off_and_get_the_key
         ("daily_out", None, "day-8"): 1,
         ("a", ("made",), None): 1,
     }
-    assert await audit(at) == {}
+    assert await audit_counts(at) == {}
 
 
 @asynccontextmanager
@@ -161,7 +161,7 @@ async def test_a_run_id_from_elsewhere_is_audited_and_sends_nothing(at: Installe
         await ask(at, request(2, run_id="run-5"), source="contributions/1#1")
         await ask(at, request(10))
         await until_dispatched(at, 5, 10)
-    assert await audit(at) == {("run-id-mismatch", "day-9"): 1, ("run-id-mismatch", "day-2"): 1}
+    assert await audit_counts(at) == {("run-id-mismatch", "day-9"): 1, ("run-id-mismatch", "day-2"): 1}
     assert len(await commands(at)) == 2
 
 
@@ -207,7 +207,7 @@ async def test_an_owner_that_was_taken_for_dead_does_no_harm_when_it_wakes(at: I
     assert Counter(each.run_id for each in await commands(at)) == {
         f"run-{n}": 1 for n in range(1, asked[0] + 1)
     }
-    assert await audit(at) == {}
+    assert await audit_counts(at) == {}
     # What it had begun before it slept did not go through: it was fenced, or saw first that `runs` had moved on.
     logs = sleeping.log_tail(10_000) + awake.log_tail(10_000)
     assert "ProducerFenced" in logs or "runs_elsewhere" in logs
@@ -231,7 +231,7 @@ async def test_an_emptied_redis_is_filled_again_from_the_log_of_runs(at: Install
         await until_dispatched(at, 6)
         assert await stored_runs(at) == {"run-1", "run-2", "run-4", "run-6"}
     assert sorted(each.run_id for each in await commands(at)) == ["run-1", "run-2", "run-4", "run-6"]
-    assert await audit(at) == {("run-id-mismatch", "day-3"): 1, ("run-id-mismatch", "day-5"): 1}
+    assert await audit_counts(at) == {("run-id-mismatch", "day-3"): 1, ("run-id-mismatch", "day-5"): 1}
 
 
 async def test_runs_that_were_created_again_stop_the_partition_until_a_person_accepts_it(
@@ -289,7 +289,7 @@ async def test_a_redis_that_went_back_is_brought_up_to_date(at: Installed) -> No
     final = (await states(at))["run-1"]
     assert final is not None
     assert final.state is RunState.SUCCEEDED
-    assert await audit(at) == {("run-id-mismatch", "day-4"): 1}
+    assert await audit_counts(at) == {("run-id-mismatch", "day-4"): 1}
 
 
 async def test_what_can_never_be_sent_is_audited_once_and_holds_nobody_up(at: Installed) -> None:
@@ -299,7 +299,7 @@ async def test_what_can_never_be_sent_is_audited_once_and_holds_nobody_up(at: In
         await until_dispatched(at, 3)
         await ask(at, request(1, job="nowhere"), request(4))
         await until_dispatched(at, 4)
-    assert await audit(at) == {("dispatch-failed", "day-1"): 1, ("dispatch-failed", "day-2"): 1}
+    assert await audit_counts(at) == {("dispatch-failed", "day-1"): 1, ("dispatch-failed", "day-2"): 1}
     found = await states(at)
     assert {run_id: run.state.value for run_id, run in found.items() if run} == {
         "run-1": "undeliverable",
@@ -332,7 +332,7 @@ async def test_commands_for_a_topic_that_was_deleted_are_audited_once(at: Instal
             await until_dispatched(at, 4, timeout=120)
             await report(at, said("run-4", RunState.SUCCEEDED))
             await until_state(at, "run-4", RunState.SUCCEEDED)
-    assert await audit(at) == {("dispatch-failed", "day-3"): 1}
+    assert await audit_counts(at) == {("dispatch-failed", "day-3"): 1}
     found = await states(at)
     assert {run_id: run.state.value for run_id, run in found.items() if run} == {
         "run-1": "sent",
@@ -373,7 +373,7 @@ async def test_reports_move_the_states_of_the_runs_that_they_are_about(at: Insta
         "run-3": ("failed", "no data"),
         "run-4": ("succeeded", None),
     }
-    assert await audit(at) == {("unreadable-record", None): 2}
+    assert await audit_counts(at) == {("unreadable-record", None): 2}
     assert len(await commands(at)) == 4
 
 
@@ -383,7 +383,7 @@ async def test_an_unreadable_request_is_audited_and_passed(at: Installed) -> Non
         await send(at.kafka, [(RUN_REQUESTS, MINE, b"k", raw) for raw in (b"\xff", b"{}", None)])
         await ask(at, request(1))
         await until_dispatched(at, 1)
-    assert await audit(at) == {("unreadable-record", None): 3}
+    assert await audit_counts(at) == {("unreadable-record", None): 3}
 
 
 def past_run(run_id: str, offset: int, sent_at: int, source: str = SOURCE) -> Run:
@@ -459,23 +459,23 @@ async def test_b106_a_run_whose_topic_is_missing_is_said_to_be_undeliverable_and
         dispatcher.wait_ready()
         await ask(at, request(1, job="other"), request(2))
         await until_dispatched(at, 2)
-        shown = await tidegate(at, "runs", "other", "--state", "undeliverable")
+        shown = (await tidegate(at, "runs", "other", "--state", "undeliverable")).done
         assert "run-1" in shown
         assert "run-commands.other" in shown
-        assert (await tidegate(at, "redrive", "--run", "run-2")).startswith("2 ")
-        assert (await tidegate(at, "redrive", "--run", "run-9")).startswith("2 ")
+        assert (await tidegate(at, "redrive", "--run", "run-2")).refused
+        assert (await tidegate(at, "redrive", "--run", "run-9")).refused
         again = await tidegate(at, "redrive", "--run", "run-1", "--by", "ana")
-        assert again.startswith("0 redrive run-1: done")  # and it fails again: the topic is still missing
+        assert again.done.startswith("redrive run-1: done")  # and it fails again: the topic is still missing
         async with admin_client(at.kafka) as admin:
             await create_topics(admin, [other])
         redriven = await tidegate(at, "redrive", "--run", "run-1", "--by", "ana")
-        assert redriven.startswith("0 redrive run-1: done")
-        assert (await tidegate(at, "redrive", "--run", "run-1")).startswith("2 ")
+        assert redriven.done.startswith("redrive run-1: done")
+        assert (await tidegate(at, "redrive", "--run", "run-1")).refused
         found = [RunCommand.from_bytes(each.value) for each in await read_all(at.kafka, other.name)]
     assert [(each.run_id, each.partition_key, each.windows) for each in found] == [
         ("run-1", "day-1", request(1).windows)
     ]
-    assert await audit(at) == {("dispatch-failed", "day-1"): 2, ("run-redriven", "day-1"): 2}
+    assert await audit_counts(at) == {("dispatch-failed", "day-1"): 2, ("run-redriven", "day-1"): 2}
 
 
 @on_real_servers
@@ -503,4 +503,4 @@ async def test_b114_a_dispatcher_that_is_fenced_within_a_transaction_says_so_and
         # And it does its work again.
         await ask(at, request(3))
         await until_dispatched(at, 1, 2, 3)
-    assert await audit(at) == {}
+    assert await audit_counts(at) == {}

@@ -4,6 +4,7 @@ They are started once; every test has jobs and assets of its own.
 """
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from tests.broker.commands import tidegate, tidegate_json
 from tests.broker.conftest import Installed, end_of, install_on, read_all, run_apart, send, until_async
 from tests.broker.events import audit, event, give
 from tests.broker.rounds import apply
 from tests.servers.backends import Backend
+from tests.servers.command_line import tidegate, tidegate_json
 from tests.servers.services import ServiceProcess, services
 from tidegate import (
     AllowedKeyMapper,
@@ -363,14 +364,29 @@ async def test_a_dead_letter_is_sent_again_byte_for_byte_once_and_audited(at: In
     third = (await is_refused(3))[2]
     assert [name for name, _ in third["headers"]] == ["tidegate-redriven"]
     (entry, other) = await tidegate_json(at, "audit", "--kind", "redriven", "--event", "redrive-1")
+    cut = await tidegate(at, "dead-letters", "--limit", "1", "--json")
+    assert [each["place"] for each in json.loads(cut.done)] == [third["place"]]
+    assert re.fullmatch(r"1 of \d+ are listed: --limit \d+ lists all\n", cut.err)
     assert (entry["details"]["by"], entry["position"]) == ("ana", f"asset-events.rejected/{first['place']}")
     assert other["id"] != entry["id"]
     assert "there is no dead letter 0@9999" in (await tidegate(at, "redrive", "--dead-letter", "0@9999")).text
 
 
 async def test_what_nobody_knows_is_said_helpfully(at: Installed) -> None:
-    said = await tidegate(at, "explain", "b1o3", "all")
-    assert (said.exit_code, "did you mean 'b103'" in said.text) == (1, True), said.text
+    for command in (
+        ("explain", "b1o3", "all"),
+        ("runs", "b1o3"),
+        ("pending", "b1o3"),
+        ("audit", "--job", "b1o3"),
+        ("replay", "b1o3"),
+        ("pause", "b1o3"),
+        ("trigger", "b1o3", "--key", "all"),
+        ("discard", "b1o3", "all"),
+        ("apply", "--delete", "b1o3"),
+    ):
+        assert "job 'b1o3' is not defined: did you mean 'b103'?" in (await tidegate(at, *command)).refused
+    nothing = (await tidegate(at, "audit", "--event", "nobody's", "--since", "1h")).done
+    assert re.search(r"no such audit entry since .*: look further back with --since", nothing)
     said = await tidegate(at, "explain", "--event", "nobody's")
     assert said.exit_code == 1
     assert 'no event "nobody\'s" was accepted' in said.text
@@ -404,14 +420,16 @@ async def test_a_job_whose_definition_cannot_be_read_is_not_forgotten_in_silence
     (offset,) = await send(at.kafka, [(DEFINITIONS, 0, b"job:lunar", written)])
 
     async def is_audited() -> bool:
-        entries = await tidegate_json(at, "audit", "--job", "lunar")
-        found = [(each["kind"], each["position"]) for each in entries]
-        return found == [("unreadable-record", f"{DEFINITIONS}/0@{offset}")]
+        found = [
+            each.position for each in await audit(at, AuditKind.UNREADABLE_RECORD) if each.job == "lunar"
+        ]
+        return found == [f"{DEFINITIONS}/0@{offset}"]
 
     await until_async(is_audited, "the definition to be audited")
-    said = await tidegate(at, "explain", "lunar", "k")
-    assert said.exit_code == 1
-    assert "cannot be read" in said.text
-    assert "LunarTimetable" in said.text
+    (entry,) = await tidegate_json(at, "audit", "--job", "lunar")
+    assert (entry["kind"], entry["position"]) == ("unreadable-record", f"{DEFINITIONS}/0@{offset}")
+    refused = (await tidegate(at, "explain", "lunar", "k")).refused
+    assert "cannot be read" in refused
+    assert "LunarTimetable" in refused
     await send(at.kafka, [(DEFINITIONS, 0, b"job:lunar", None)])
     assert "job 'lunar' is not defined" in (await tidegate(at, "explain", "lunar", "k")).text

@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 
 from tests.broker.conftest import Install, Installed, delete_topics, read_all, send, until_async
 from tests.broker.copies import copy_keys, put_back
+from tests.broker.events import audit
 from tests.servers.services import ServiceProcess
-from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.contracts.placement import contributions_partition, partition_of, shard_of
 from tidegate.contracts.runs import RunRequest, RunRequestBatch
@@ -124,9 +124,8 @@ async def check_fired(at: Installed, keys: Iterable[str]) -> None:
         ]
 
 
-async def audit(at: Installed) -> Counter[str]:
-    entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, "audit-log")]
-    return Counter(each.kind.value for each in {each.id: each for each in entries}.values())
+async def audit_counts(at: Installed) -> Counter[str]:
+    return Counter(each.kind.value for each in await audit(at))
 
 
 def redis_of(at: Installed) -> Redis:
@@ -178,7 +177,7 @@ async def test_an_emptied_redis_is_built_again_from_the_log(at: Installed) -> No
         await log.add(members(days(0, 5), 1))  # the fired rounds are still known
         await log.add(members(days(50, 1)))
         await until_fired(at, days(0, 51))
-    assert await audit(at) == {"duplicate-event": 5}
+    assert await audit_counts(at) == {"duplicate-event": 5}
 
 
 async def test_rounds_run_again_by_policy_with_the_newest_events_whatever_is_lost(at: Installed) -> None:
@@ -215,7 +214,7 @@ async def test_rounds_run_again_by_policy_with_the_newest_events_whatever_is_los
         owner.start().wait_ready()
         await log.add(members(keys, 0), AGAIN, "d")
         await until_run(("", "", ""), ("", "b", ""), ("", "b", "c"), ("d", "b", "c"))
-    assert await audit(at) == {"member-rerun": 3 * len(keys), "duplicate-event": len(keys)}
+    assert await audit_counts(at) == {"member-rerun": 3 * len(keys), "duplicate-event": len(keys)}
 
 
 async def test_a_job_without_partitions_runs_when_its_last_asset_comes_though_redis_was_emptied(
@@ -239,7 +238,7 @@ async def test_a_job_without_partitions_runs_when_its_last_asset_comes_though_re
     assert [[event.id for event in each.events] for each in found] == [
         [f"-{asset}{turn}" for asset in (0, 1)] for turn in range(3)
     ]
-    assert await audit(at) == {}
+    assert await audit_counts(at) == {}
 
 
 async def test_shards_that_went_back_each_to_its_own_moment_are_brought_up_to_date(at: Installed) -> None:
@@ -264,7 +263,7 @@ async def test_shards_that_went_back_each_to_its_own_moment_are_brought_up_to_da
         await log.add(members(days(80, 10)))
         await until_fired(at, days(0, 90))
         assert owner.metrics()["tidegate_state_mismatches_total"] >= 1
-    assert await audit(at) == {}
+    assert await audit_counts(at) == {}
 
 
 async def test_a_loss_is_noticed_within_seconds_when_nothing_comes_in(at: Installed) -> None:
@@ -343,7 +342,7 @@ async def test_an_owner_that_was_taken_for_dead_changes_nothing_when_it_wakes(at
             stop.set()
             await feeding
         await until_fired(at, days(0, fed[0]))
-    assert await audit(at) == {}
+    assert await audit_counts(at) == {}
 
 
 async def test_records_that_cannot_be_read_are_audited_and_passed(at: Installed) -> None:
@@ -359,7 +358,7 @@ async def test_records_that_cannot_be_read_are_audited_and_passed(at: Installed)
         await send(at.kafka, [(CONTRIBUTIONS, partition(key), b"k", None)])
         await log.add(members([key], 2))
         await until_fired(at, [key])
-    assert await audit(at) == {"unreadable-record": 6}
+    assert await audit_counts(at) == {"unreadable-record": 6}
 
 
 async def test_rounds_without_a_committed_offset_are_not_trusted(at: Installed) -> None:

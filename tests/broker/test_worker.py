@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.broker.conftest import Install, Installed, read_all, send, until_async
+from tests.servers.command_line import tidegate
 from tidegate import Asset, AssetAlias, Metadata, asset
-from tidegate.cli.app import app
 from tidegate.contracts.events import AssetEvent, parse_event
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import Outlet, RunCommand, RunEvent, RunState, TriggeringEvent, WindowProgress
@@ -487,10 +486,7 @@ async def test_emit_names_aliases_and_assets_by_uri(installed: Installed, tmp_pa
         ["--uri", "s3://bucket/a"],
         ["b", "--file", str(lines)],
     ):
-        said = await asyncio.to_thread(
-            CliRunner().invoke, app, ["emit", *arguments, "--kafka", installed.kafka]
-        )
-        assert said.exit_code == 0, said.output
+        assert (await tidegate(installed, "emit", *arguments)).done
     records = await read_all(installed.kafka, ASSET_EVENTS)
     found = [(record.key.decode(), parse_event(record.value, record.headers).data) for record in records]
     assert Counter(

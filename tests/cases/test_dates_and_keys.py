@@ -7,9 +7,9 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.cases.standard import at, d_and, d_day, d_id, job, kinds, runs
+from tests.servers.command_line import invoke
 from tests.unit.test_ingest_decide import accepted, event, ingest, record
 from tests.unit.test_sdk_run import command
 from tidegate import (
@@ -22,7 +22,6 @@ from tidegate import (
     PartitionMapper,
     StartOfDayMapper,
 )
-from tidegate.cli.app import app
 from tidegate.contracts.events import parse_event
 from tidegate.contracts.rejected import DeadLetter
 from tidegate.contracts.runs import Outlet
@@ -153,8 +152,8 @@ def test_b058_a_key_on_an_alias_event_goes_to_the_asset_or_is_refused(tmp_path: 
         "by_alias = Job('by_alias', PartitionedAssetTimetable(AssetAlias('out')))\n"
     )
     lines = "\n".join(map(json.dumps, (concrete, alias_only)))
-    result = CliRunner().invoke(app, ["simulate", str(definitions), "-"], input=lines)
-    first, second, refused = map(json.loads, result.stdout.splitlines())
+    result = invoke(None, "simulate", str(definitions), "-", events=lines)
+    first, second, refused = map(json.loads, result.done.splitlines())
     assert [(each["run"]["job"], each["run"]["partition_key"]) for each in (first, second)] == [
         ("copy", "2026-03-10"),
         ("by_alias", "2026-03-10"),

@@ -12,11 +12,11 @@ from typing import Final
 
 from tests.broker.conftest import delete_topics
 from tests.chaos.faults import Faults
-from tests.chaos.feed import Feed
 from tests.chaos.fleet import EVERYBODY, Fleet
 from tests.chaos.jobs import FACTS, commands_topic, definitions
 from tests.chaos.oracle import Logs, Raw, Verdict, check
 from tests.chaos.plan import Plan
+from tests.chaos.plan_feed import Feed
 from tests.chaos.redis_pair import RedisPair
 from tests.chaos.watch import StallWatch
 from tests.servers.backends import Backend

@@ -17,17 +17,17 @@ from typing import Final, Literal, TypeVar
 from confluent_kafka import KafkaException
 from redis import asyncio as aioredis
 
-from tests.chaos.feed import Feed
 from tests.chaos.fleet import SERVICES, Fleet, Member, points_of
 from tests.chaos.jobs import FACTS, definitions
 from tests.chaos.oracle import Action
 from tests.chaos.plan import Fault
+from tests.chaos.plan_feed import Feed
 from tests.chaos.redis_pair import RedisPair
 from tests.chaos.watch import StallWatch
 from tests.servers.kafka import Kafka
 from tidegate.definitions import Definitions
+from tidegate.runtime.acting_on_rounds import NoSuchRoundError, act
 from tidegate.runtime.applying import apply_definitions
-from tidegate.runtime.operating import NoSuchRoundError, act
 
 _PUSHED: Final = 40
 """Records that are published at once, so that there is work for a victim."""

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException
 from tests.chaos import launch
 from tests.chaos.jobs import WORKED, commands_topic
 from tests.e2e.outside import Outside
-from tests.servers.services import Servers, ServiceProcess
+from tests.servers.services import READS, Servers, ServiceProcess
 from tidegate.runtime.crash_points import POINTS, VARIABLE
 
 SERVICES: Final = ("ingest", "mapper", "rollup", "dispatcher")
@@ -99,12 +99,7 @@ class Fleet:
     ) -> None:
         self.namespace = namespace
         worked = [job for job in jobs if job in WORKED]
-        self.reads: dict[str, tuple[str, ...]] = {
-            "ingest": ("asset-events",),
-            "mapper": ("accepted-events",),
-            "rollup": ("contributions",),
-            "dispatcher": ("run-requests", "run-events"),
-        }
+        self.reads = dict(READS)
         if worked:
             self.reads["worker"] = tuple(commands_topic(job) for job in worked)
         self.clocks = {name: folder / f"clock-{name}" for name in EVERYBODY}

@@ -18,7 +18,7 @@ from tests.broker.conftest import Install, Installed
 from tests.broker.events import event, give
 from tests.chaos.fleet import SERVICES, Member, points_of
 from tests.e2e.outside import Outside, Record
-from tests.e2e.road import READS
+from tests.servers.services import READS
 from tidegate import (
     Asset,
     DayWindow,

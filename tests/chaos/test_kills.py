@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.broker.conftest import Install
-from tests.chaos.feeding import SlowFeed, mixed_locally, some_doubled
 from tests.chaos.killing import Killer
+from tests.chaos.readings_feed import SlowFeed, mixed_locally, some_doubled
 from tests.e2e.checks import check
 from tests.e2e.readings import all_readings
 from tests.e2e.road import SERVICES, road

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
@@ -50,6 +50,15 @@ class Outside:
         return self._read(
             [TopicPartition(each.topic, each.partition, 0) for each in self._partitions(topics)]
         )
+
+    def audit(self, *kinds: str) -> list[Mapping[str, Any]]:
+        """The audit entries by distinct id: of some kinds, or of all that tell of what did not run."""
+        found = {record.value["id"]: record.value for record in self.read("audit-log")}
+        return [
+            each
+            for each in found.values()
+            if (each["kind"] in kinds if kinds else each["kind"] not in ("consumer-registered", "fired"))
+        ]
 
     def value_of(self, raw: bytes | None) -> Any:
         """What a record's `value` is made from its bytes."""

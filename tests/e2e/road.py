@@ -1,9 +1,7 @@
 """The example's whole road in separate processes: four services and a worker, fed and read by librdkafka."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -17,8 +15,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.broker.conftest import Installed
 from tests.e2e.outside import Outside, Record
 from tests.e2e.readings import EXAMPLE, Reading
+from tests.servers.command_line import start
 from tests.servers.process import Server
-from tidegate.core.audit import AuditKind
+from tests.servers.services import READS
 
 SERVICES = ("ingest", "mapper", "rollup", "dispatcher")
 COMMANDS = ("run-commands.daily_temperatures", "run-commands.monthly_temperatures")
@@ -63,6 +62,7 @@ class Road:
             for number in range(replicas)
         }
         self.worker = WorkerProcess(installed, session_timeout_ms)
+        self.reads = {**READS, "worker": COMMANDS}
 
     def group(self, name: str) -> str:
         """The consumer group of a service, or of the worker."""
@@ -72,7 +72,7 @@ class Road:
         self, name: str, among: Collection[tuple[str, int]] | None = None, enough: int | None = None
     ) -> dict[tuple[str, int], int]:
         """Records per partition that a service, or the worker, has not committed yet; counted up to `enough`."""
-        return self.outside.waiting(self.group(name), READS[name], among, enough)
+        return self.outside.waiting(self.group(name), self.reads[name], among, enough)
 
     def commands(self) -> list[Record]:
         """Every run command so far."""
@@ -83,7 +83,7 @@ class Road:
         deadline = time.monotonic() + timeout
         while (found := len(self.commands())) < count:
             if time.monotonic() > deadline:
-                behind = {name: sum(self.waiting(name, enough=1_000).values()) for name in READS}
+                behind = {name: sum(self.waiting(name, enough=1_000).values()) for name in self.reads}
                 raise AssertionError(
                     f"{found} of {count} commands after {timeout:g} s, records waiting: {behind}{self._tails()}"
                 )
@@ -94,21 +94,21 @@ class Road:
 
         Written again after a crash, an entry has the same id.
         """
-        entries = (record.value for record in self.outside.read("audit-log"))
-        told = (AuditKind.CONSUMER_REGISTERED, AuditKind.FIRED)
-        return {entry["id"]: entry for entry in entries if entry["kind"] not in told}
+        return {entry["id"]: entry for entry in self.outside.audit()}
 
     def audit_kinds(self) -> Counter[str]:
         return Counter(entry["kind"] for entry in self.audit().values())
 
     def settle(self, timeout: float = 90) -> None:
         """Return when nothing is left to do anywhere: nobody has a record to commit, and no log grows meanwhile."""
-        topics = sorted({topic for read in READS.values() for topic in read})
+        topics = sorted({topic for read in self.reads.values() for topic in read})
         deadline = time.monotonic() + timeout
         while True:
             before = self.outside.ends(topics)
             behind = {
-                name: sum(waiting.values()) for name in READS if (waiting := self.waiting(name, enough=1_000))
+                name: sum(waiting.values())
+                for name in self.reads
+                if (waiting := self.waiting(name, enough=1_000))
             }
             if not behind and self.outside.ends(topics) == before:
                 return
@@ -144,16 +144,6 @@ class Road:
         return "".join(service.log_tail(4) for service in self.services.values())
 
 
-READS: Mapping[str, tuple[str, ...]] = {
-    "ingest": ("asset-events",),
-    "mapper": ("accepted-events",),
-    "rollup": ("contributions",),
-    "dispatcher": ("run-requests", "run-events"),
-    "worker": COMMANDS,
-}
-"""What each of them consumes, in the order of the road."""
-
-
 @contextmanager
 def road(installed: Installed, replicas: int = 1, session_timeout_ms: int = 10_000) -> Iterator[Road]:
     """A road with the example's definitions applied, running until the block ends."""
@@ -169,22 +159,7 @@ def road(installed: Installed, replicas: int = 1, session_timeout_ms: int = 10_0
 
 def tidegate(installed: Installed, *arguments: str) -> str:
     """What the command line prints; fails with what it says when it does not end well."""
-    env = {
-        "TIDEGATE_KAFKA": installed.kafka,
-        "TIDEGATE_REDIS": installed.redis,
-        "TIDEGATE_NAMESPACE": installed.namespace,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "tidegate.cli", *arguments],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    said = done.stderr + done.stdout
-    assert done.returncode == 0, f"tidegate {' '.join(arguments)} ended with {done.returncode}:\n{said}"
-    return done.stdout
+    return start(*arguments, at=installed).done
 
 
 class Feeder:

@@ -29,7 +29,7 @@ from tidegate.contracts.definitions import Installation
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 from tidegate.core.plain import from_plain, plain, type_registry
 from tidegate.definitions import Asset, Definitions, Job, load_definitions
-from tidegate.runtime.applying import _check_effects, _check_ids, _commands_topic, _compared, _warnings
+from tidegate.runtime.applying import planned
 from tidegate.runtime.embedded import embedded_blocking
 from tidegate.runtime.installing import install
 
@@ -504,14 +504,9 @@ def check(path: Path) -> tuple[str, str]:
 
 def _effects(definitions: Definitions) -> None:
     """What `apply_definitions` does before it writes anything."""
-    _check_ids(definitions.jobs, {})
-    for job in definitions.jobs:
-        _check_effects(job)
-        _commands_topic(job, 2)
-        list(_warnings(job, definitions.jobs, definitions.assets, multi_team=False))
+    planned(definitions, {}, {}, Installation(partitions=2, shards=4))
     every: list[Job | Asset] = [*definitions.jobs, *definitions.assets]
     for one in every:
-        _compared(one, None)
         written = json.dumps(plain(one), allow_nan=False)
         assert from_plain(json.loads(written)) == one, f"{written[:300]} is read back as something else"
 

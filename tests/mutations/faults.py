@@ -39,7 +39,7 @@ def _ingest(old: str, new: str, test: str) -> Fault:
 
 
 def _mapper(old: str, new: str, test: str) -> Fault:
-    return Fault(MAPPING, old, new, f"tests/unit/test_mapper_decide.py::{test}")
+    return Fault(MAPPING, old, new, f"tests/unit/test_mapping.py::{test}")
 
 
 _CHANGE: Final = "test_a_change_takes_the_rounds_of_its_job_with_their_deadlines_and_of_no_other"

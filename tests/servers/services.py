@@ -17,6 +17,14 @@ from urllib.request import urlopen
 
 from tests.servers.process import HOST, free_ports
 
+READS: Mapping[str, tuple[str, ...]] = {
+    "ingest": ("asset-events",),
+    "mapper": ("accepted-events",),
+    "rollup": ("contributions",),
+    "dispatcher": ("run-requests", "run-events"),
+}
+"""What each service consumes, in the order of the road."""
+
 _POLL_S = 0.05
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -56,7 +64,7 @@ class ServiceProcess:
         self._env = {
             "TIDEGATE_KAFKA": servers.kafka,
             "TIDEGATE_REDIS": servers.redis,
-            "TIDEGATE_HEALTHHOST": HOST,
+            "TIDEGATE_HEALTH_HOST": HOST,
             "TIDEGATE_HEALTH_PORT": str(self.health_port),
             "PYTHONUNBUFFERED": "1",
             **(env or {}),

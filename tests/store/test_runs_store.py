@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from tests.queues import known
-from tidegate.contracts.runs import JobState, Run, RunRequest, RunsRecord, RunState, runs_key
+from tidegate.contracts.runs import JobState, Run, RunRequest, RunsRecord, RunState, record_key
 from tidegate_dispatcher.decide import Heads, Wanted
 from tidegate_dispatcher.store import PAGE, RunStore
 
@@ -116,7 +116,7 @@ def test_the_store_holds_what_the_states_say_however_they_were_cut_into_batches(
             at = 0
             wanted = Wanted(IDS, of_jobs)
             for batch in batches:
-                taken = {runs_key(state): None if is_gone else state for state, is_gone in batch}
+                taken = {record_key(state): None if is_gone else state for state, is_gone in batch}
                 for name, state in taken.items():
                     if isinstance(state, JobState):
                         (paused.add if state.is_paused else paused.discard)(state.job)

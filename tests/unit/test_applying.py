@@ -32,19 +32,12 @@ from tidegate import (
     WaitForAll,
     Window,
 )
-from tidegate.contracts.definitions import DefinitionRecord
+from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.core.plain import plain
 from tidegate.core.rounds import RerunPolicy
-from tidegate.definitions import load_definitions
+from tidegate.definitions import Definitions, load_definitions
 from tidegate.definitions.schedules import Schedule
-from tidegate.runtime.applying import (
-    What,
-    _check_effects,
-    _check_ids,
-    _commands_topic,
-    _compared,
-    _warnings,
-)
+from tidegate.runtime.applying import Planned, What, planned
 from tidegate.runtime.definitions_log import Stored
 
 
@@ -66,37 +59,53 @@ def stored(declared: Job) -> Stored:
     return Stored(DefinitionRecord.from_bytes(record.to_bytes()), 7)
 
 
+def plan(
+    *jobs: Job, beside: Sequence[Stored] = (), assets: Sequence[Asset] = (), multi_team: bool = False
+) -> Planned:
+    """What publishing jobs comes to, beside stored ones."""
+    counts = Installation(partitions=4, shards=8, multi_team=multi_team)
+    by_id = {each.record.id: each for each in beside}
+    return planned(Definitions(jobs, tuple(assets)), by_id, {}, counts)
+
+
+def changed(declared: Job, before: Stored) -> DefinitionRecord:
+    """The record of a job that is not as it was."""
+    found = plan(declared, beside=[before])
+    assert found.what == {("job", declared.id): What.CHANGED}
+    (record,) = found.records
+    return record
+
+
 def test_a_new_job_gets_an_incarnation_of_its_own() -> None:
-    (one, what), (other, _) = _compared(job(), None), _compared(job(), None)
-    assert what is What.CREATED
-    assert one.incarnation != other.incarnation
+    one, other = plan(job()), plan(job())
+    assert one.what == {("job", "daily"): What.CREATED}
+    assert one.records[0].incarnation != other.records[0].incarnation
 
 
 def test_the_same_plain_form_is_unchanged_after_a_trip_over_the_wire() -> None:
-    assert _compared(job(), stored(job()))[1] is What.UNCHANGED
+    found = plan(job(), beside=[stored(job())])
+    assert (found.what, found.records) == ({("job", "daily"): What.UNCHANGED}, [])
 
 
 def test_a_changed_job_keeps_its_incarnation() -> None:
-    record, what = _compared(job(description="new words"), stored(job()))
-    assert what is What.CHANGED
+    record = changed(job(description="new words"), stored(job()))
     assert record.incarnation == "first"
     assert record.body["description"] == "new words"
     assert record.created == 7  # where the record stands that created it, which compaction takes one day
-    again, _ = _compared(job(description="newer words"), Stored(record, 12))
-    assert again.created == 7
-    assert _compared(job(description="new words"), Stored(record, 12))[1] is What.UNCHANGED
+    assert changed(job(description="newer words"), Stored(record, 12)).created == 7
+    assert plan(job(description="new words"), beside=[Stored(record, 12)]).records == []
 
 
 def test_a_job_whose_schedule_changes_is_the_same_job_still() -> None:
-    record, what = _compared(job(rollup("Europe/Berlin")), stored(job()))
-    assert (what, record.incarnation) == (What.CHANGED, "first")
+    record = changed(job(rollup("Europe/Berlin")), stored(job()))
+    assert record.incarnation == "first"
     assert record.body["schedule"] == plain(job(rollup("Europe/Berlin")))["schedule"]
 
 
 def test_ids_that_kafka_confuses_are_refused_against_those_that_exist() -> None:
     with pytest.raises(DefinitionError, match="rename one"):
-        _check_ids([Job(id="a.b")], {"a_b": stored(Job(id="a_b"))})
-    _check_ids([Job(id="a_b")], {"a_b": stored(Job(id="a_b"))})
+        plan(Job(id="a.b"), beside=[stored(Job(id="a_b"))])
+    plan(Job(id="a_b"), beside=[stored(Job(id="a_b"))])
 
 
 CRON = CronTriggerTimetable("@daily", timezone="UTC")
@@ -121,7 +130,7 @@ class _Workdays(Timetable):
 )
 def test_a_schedule_by_the_clock_is_refused_since_no_service_has_one(schedule: Schedule) -> None:
     with pytest.raises(DefinitionError, match=r"the schedule of job 'j', a \w+, has no effect yet"):
-        _check_effects(Job("j", schedule))
+        plan(Job("j", schedule))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +155,7 @@ def test_a_schedule_by_the_clock_is_refused_since_no_service_has_one(schedule: S
     ],
 )
 def test_what_the_services_follow_is_taken(declared: Job) -> None:
-    _check_effects(declared)
+    plan(declared)
 
 
 def test_a_type_that_only_the_file_defines_is_refused_with_the_way_out(tmp_path: Path) -> None:
@@ -162,18 +171,19 @@ def test_a_type_that_only_the_file_defines_is_refused_with_the_way_out(tmp_path:
     )
     (declared,) = load_definitions(file).jobs
     with pytest.raises(DefinitionError, match=r"job 'one' uses Upper.*installed package.*tidegate\.mappers"):
-        _check_effects(declared)
+        plan(declared)
 
 
 def test_our_own_topics_cannot_be_a_jobs() -> None:
     with pytest.raises(DefinitionError, match="'run-requests' of job 'daily' is one of Tidegate's own"):
-        _commands_topic(Job(id="daily", run_commands_topic="run-requests"), 4)
-    assert _commands_topic(Job(id="daily", run_commands_topic="mine"), 4).name == "mine"
+        plan(Job(id="daily", run_commands_topic="run-requests"))
+    assert [each.name for each in plan(Job(id="daily", run_commands_topic="mine")).topics] == ["mine"]
 
 
 def warnings_of(*jobs: Job, assets: Sequence[Asset] = (), multi_team: bool = False) -> list[str]:
     """What is said of the first job, with the others and the assets beside it."""
-    return list(_warnings(jobs[0], jobs, assets, multi_team=multi_team))
+    beside = [stored(each) for each in jobs[1:]]
+    return plan(jobs[0], beside=beside, assets=assets, multi_team=multi_team).warnings
 
 
 def test_what_a_mapper_warns_of_is_said_for_every_asset_that_it_is_for() -> None:
@@ -262,7 +272,7 @@ def test_what_is_nested_too_deeply_for_readers_is_refused(depth: int, is_refused
     asset = Asset("a", extra={"deep": nested})
     if is_refused:
         with pytest.raises(DefinitionError, match="asset 'a' cannot be written and read back as JSON"):
-            _compared(asset, None)
+            plan(assets=[asset])
     else:
-        record, _ = _compared(asset, None)
+        (record,) = plan(assets=[asset]).records
         assert DefinitionRecord.from_bytes(record.to_bytes()).body["extra"] == {"deep": nested}

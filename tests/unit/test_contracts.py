@@ -48,7 +48,7 @@ from tidegate.contracts.runs import (
     job_of_key,
     read_run_requests_record,
     read_runs_record,
-    runs_key,
+    record_key,
 )
 from tidegate.contracts.topics import MAX_EVENT_BYTES, declared_topics, team_events_topic
 from tidegate.core.audit import AuditKind
@@ -358,7 +358,7 @@ def test_another_record_on_run_requests_is_refused(raw: bytes) -> None:
 def test_states_on_runs_are_told_by_their_key(name: str, key: str, job: str | None) -> None:
     state = MESSAGES[name]
     assert isinstance(state, Run | JobState)
-    assert (runs_key(state), job_of_key(key)) == (key, job)
+    assert (record_key(state), job_of_key(key)) == (key, job)
     assert read_runs_record(key, (GOLDEN / name).read_bytes()) == state
 
 

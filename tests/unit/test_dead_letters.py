@@ -1,15 +1,12 @@
 """Dead letters as people see them, and what goes out when one is sent again."""
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.since import duration, in_words
 from tidegate.contracts.rejected import DeadLetter, base64_text
 from tidegate.core.audit import AuditKind
 from tidegate.runtime.dead_letters import CannotRedriveError, Kept, redriven_entry, refused_record
@@ -99,23 +96,3 @@ def test_every_sending_has_an_entry_of_its_own() -> None:
         "asset-events.rejected/0@17",
     )
     assert "by ana" in first.message
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("90s", timedelta(seconds=90)),
-        ("15m", timedelta(minutes=15)),
-        ("1h", timedelta(hours=1)),
-        ("7d", timedelta(7)),
-    ],
-)
-def test_durations_are_read_as_people_write_them(text: str, wanted: timedelta) -> None:
-    assert duration(text) == duration(wanted) == wanted
-    assert in_words(wanted) == text
-
-
-@pytest.mark.parametrize("text", ["", "1", "h", "1.5h", "-1h", "1h30m", "1w", "\u0661h"])
-def test_what_is_no_duration_is_refused_with_the_words_that_are(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="90s, 15m or 7d"):
-        duration(text)

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import pytest
 from aiokafka import ConsumerRecord
 
 from tidegate import Asset, AssetAccessControl, Job, PartitionedAssetTimetable
 from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
 from tidegate.contracts.topics import DEFINITIONS
 from tidegate.core.conditions import AssetAll, Condition
+from tidegate.core.errors import DefinitionError
 from tidegate.core.plain import plain
 from tidegate.core.timetables import Timetable
 from tidegate.runtime.definitions_view import DefinitionsView
@@ -40,6 +42,23 @@ def written(body: dict[str, Any], incarnation: str = "a1") -> bytes:
 
 def assets_at(view: DefinitionsView, offset: int) -> list[str]:
     return [leaf.name for each in view.jobs_at(offset).values() for leaf in each.job.schedule.assets_in_order]  # type: ignore[union-attr]
+
+
+def test_a_job_that_is_not_there_is_refused_with_those_that_a_person_may_mean() -> None:
+    view = DefinitionsView()
+    view.apply(job_record(3, "a"))
+    for named, said in (
+        ("cpoy", r"^job 'cpoy' is not defined: did you mean 'copy'\?$"),
+        ("monthly", r"^job 'monthly' is not defined \(defined: 'copy'\)$"),
+    ):
+        with pytest.raises(DefinitionError, match=said):
+            view.defined(named)
+    view.apply(record(4, "job:copy", written({"type": "Job", "id": "copy", "schedule": {"type": "Lunar"}})))
+    with pytest.raises(DefinitionError, match=r"its definition \(definitions@4\) cannot be read: .*Lunar"):
+        view.defined("copy")
+    view.apply(record(5, "job:copy", None))
+    with pytest.raises(DefinitionError, match=r"^job 'copy' is not defined \(defined: none\)$"):
+        view.defined("copy")
 
 
 def test_a_routing_is_that_of_the_schedule_the_team_and_the_incarnation_and_of_nothing_else() -> None:

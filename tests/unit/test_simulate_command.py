@@ -12,10 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.servers.command_line import Said, invoke, start
 from tests.unit.test_sdk_run import command
-from tidegate.cli.app import app
 from tidegate.contracts.runs import Outlet
 from tidegate.sdk import Run
 from tidegate.sdk.outlets import encode_outlets
@@ -24,27 +23,17 @@ from tidegate.sdk.template import render
 ROOT = Path(__file__).parents[2]
 SCHEDULES = ROOT / "examples" / "schedules"
 
-Simulate = Callable[..., Result]
+Simulate = Callable[..., Said]
 
 
-def simulate(*arguments: str | Path, events: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["simulate", *map(str, arguments)], input=events)
+def simulate(*arguments: str | Path, events: str | None = None) -> Said:
+    return invoke(None, "simulate", *map(str, arguments), events=events)
 
 
-def process(
-    *arguments: str | Path, events: str | None = None, path: Path = ROOT
-) -> subprocess.CompletedProcess[str]:
+def process(*arguments: str | Path, events: str | None = None, path: Path = ROOT) -> Said:
     """The command as users run it."""
     paths = os.pathsep.join([str(ROOT / "shared"), str(path), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-m", "tidegate.cli", "simulate", *map(str, arguments)],
-        input=events,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | {"PYTHONPATH": paths},
-        check=False,
-    )
+    return start("simulate", *map(str, arguments), env={"PYTHONPATH": paths}, events=events)
 
 
 def lines(output: str) -> list[tuple[str, dict[str, Any]]]:
@@ -75,16 +64,16 @@ def test_half_a_character_is_refused_and_printed_escaped(tmp_path: Path) -> None
     definitions = tmp_path / "d.json"
     definitions.write_text('{"type": "Job", "id": "j", "schedule": {"type": "Asset", "name": "a"}}')
     result = process(definitions, "-", events='{"asset": "a", "partition_key": "\\ud800"}\n')
-    assert result.returncode == 0, result.stderr
-    ((kind, fields),) = lines(result.stdout)
+    assert result.exit_code == 0, result.err
+    ((kind, fields),) = lines(result.out)
     assert (kind, fields["kind"], fields["partition_key"]) == ("audit", "event-refused", "\ud800")
 
 
 def example(name: str) -> list[tuple[Any, ...]]:
     (definitions,) = (path for path in SCHEDULES.glob(f"{name}.*") if path.suffix != ".jsonl")
     result = simulate(definitions, SCHEDULES / f"{name}.jsonl")
-    assert result.exit_code == 0, result.output
-    return shown(result.stdout)
+    assert result.exit_code == 0, result.text
+    return shown(result.out)
 
 
 HOURS = [f"2026-03-10T{hour:02}:00:00" for hour in range(24)]
@@ -174,7 +163,7 @@ def test_every_example_is_tried() -> None:
 
 def test_the_cap_is_named_with_its_owner_and_what_was_wanted() -> None:
     result = simulate(SCHEDULES / "fan_out_cap.py", SCHEDULES / "fan_out_cap.jsonl")
-    kind, fields = lines(result.stdout)[0]
+    kind, fields = lines(result.out)[0]
     assert (kind, fields["details"]) == ("audit", {"cap": 7, "source": "max_downstream_keys", "wanted": 31})
     assert fields["message"].startswith("partition fan-out exceeded")
 
@@ -183,12 +172,12 @@ def test_a_partial_run_says_how_full_it_was_and_what_it_lacks() -> None:
     result = simulate(
         SCHEDULES / "segments.py", "-", events='{"asset": "regional_sales", "partition_key": "eu"}'
     )
-    kinds = [(kind, fields["assets"]) for kind, fields in lines(result.stdout)]
+    kinds = [(kind, fields["assets"]) for kind, fields in lines(result.out)]
     assert kinds[1] == ("pending", [
         {"asset": "regional_sales", "arrived": 1, "expected": 3, "needed": 2, "missing": ["us", "apac"]}
     ])  # fmt: skip
     result = simulate(SCHEDULES / "segments.py", SCHEDULES / "segments.jsonl")
-    run = lines(result.stdout)[0][1]
+    run = lines(result.out)[0][1]
     assert run["windows"] == [{"asset": "regional_sales", "arrived": 2, "expected": 3}]
     assert run["missing"] == ["apac"]
     assert (run["run_id"], run["completed_by"], run["generation"]) == ("run-1", "eu", 1)
@@ -215,14 +204,14 @@ def test_types_of_plugins_are_known(tmp_path: Path) -> None:
         " default_partition_mapper: {type: FirstLetter}}\n"
     )
     found = process(file, "-", events=GOOD.replace('"k"', '"xyz"'), path=tmp_path)
-    assert (found.returncode, [row[2] for row in shown(found.stdout)]) == (0, ["x"])
-    assert found.stderr.count("tidegate.mappers:none = theirs:Missing") == 1, "said once, by the command line"
-    assert "left out, since it failed: AttributeError" in found.stderr
+    assert (found.exit_code, [row[2] for row in shown(found.out)]) == (0, ["x"])
+    assert found.err.count("tidegate.mappers:none = theirs:Missing") == 1, "said once, by the command line"
+    assert "left out, since it failed: AttributeError" in found.err
 
 
 def test_a_chain_runs_at_each_hop_with_the_event_of_the_hop_before() -> None:
     result = simulate(SCHEDULES / "identity_chain.py", SCHEDULES / "identity_chain.jsonl")
-    runs = [fields for _, fields in lines(result.stdout)]
+    runs = [fields for _, fields in lines(result.out)]
     assert [run["completed_by"] for run in runs] == ["line-1", "run-1:cleaned", "run-2:enriched"]
     assert runs[0]["members"] == [
         {
@@ -235,7 +224,7 @@ def test_a_chain_runs_at_each_hop_with_the_event_of_the_hop_before() -> None:
         }
     ]
     alone = simulate(SCHEDULES / "identity_chain.py", SCHEDULES / "identity_chain.jsonl", "--no-run-outlets")
-    assert [fields["job"] for _, fields in lines(alone.stdout)] == ["clean"]
+    assert [fields["job"] for _, fields in lines(alone.out)] == ["clean"]
 
 
 def module(name: str) -> ModuleType:
@@ -269,13 +258,13 @@ def test_what_a_run_adds_are_the_events_that_start_the_next_job() -> None:
         written.append(json.dumps({"id": event["id"], "source": event["source"], **event["data"]}))
     assert len(written) == 2  # "us" was added twice
     result = simulate(SCHEDULES / "runtime_keys.py", "-", events="\n".join(written))
-    assert shown(result.stdout) == EXPECTED["runtime_keys"]
-    assert "job 'extract' decides its partition keys when it runs" in result.stderr
+    assert shown(result.out) == EXPECTED["runtime_keys"]
+    assert "job 'extract' decides its partition keys when it runs" in result.err
 
 
 def test_a_template_is_filled_in_with_the_run_of_the_simulation() -> None:
     result = simulate(SCHEDULES / "template.py", SCHEDULES / "template.jsonl")
-    ((_, run),) = lines(result.stdout)
+    ((_, run),) = lines(result.out)
     sent = command(
         job=run["job"],
         partition_key=run["partition_key"],
@@ -288,9 +277,9 @@ def test_a_template_is_filled_in_with_the_run_of_the_simulation() -> None:
 def test_output_is_the_same_every_time_and_needs_nothing_but_files() -> None:
     arguments = (SCHEDULES / "segments.py", SCHEDULES / "segments.jsonl")
     once, again = process(*arguments), process(*arguments)
-    assert (once.returncode, once.stderr) == (0, "")
-    assert once.stdout == again.stdout
-    assert shown(once.stdout) == EXPECTED["segments"]
+    assert (once.exit_code, once.err) == (0, "")
+    assert once.out == again.out
+    assert shown(once.out) == EXPECTED["segments"]
 
 
 # ---- what goes wrong ----
@@ -349,9 +338,9 @@ def test_a_line_that_cannot_be_followed_is_named_after_what_came_before(
 ) -> None:
     result = simulate(definitions, "-", events=f"{GOOD}\n{line}\n{GOOD}")
     assert result.exit_code == 1
-    assert shown(result.stdout) == [("run", "copy", "k", "none", ["k"])]
-    assert result.stderr.startswith("error: line ")
-    assert reason in result.stderr
+    assert shown(result.out) == [("run", "copy", "k", "none", ["k"])]
+    assert result.err.startswith("error: line ")
+    assert reason in result.err
 
 
 @pytest.mark.parametrize(
@@ -376,8 +365,8 @@ def test_an_event_that_ingest_would_refuse_is_audited_and_the_rest_goes_on(
     definitions: Path, line: str, code: str, named: str
 ) -> None:
     result = simulate(definitions, "-", events=f"{line}\n{GOOD}")
-    assert (result.exit_code, result.stderr) == (0, "")
-    (kind, refused), *rest = lines(result.stdout)
+    assert (result.exit_code, result.err) == (0, "")
+    (kind, refused), *rest = lines(result.out)
     assert (kind, refused["kind"], refused["details"]["code"]) == ("audit", "event-refused", code)
     assert named in refused["message"]
     assert [fields["job"] for _, fields in rest] == ["copy"]
@@ -394,7 +383,7 @@ def test_ingest_s_own_audit_entries_are_there(definitions: Path) -> None:
         {"asset": "a", "id": "5"},
     ]
     result = simulate(definitions, "-", events="\n".join(map(json.dumps, events)))
-    assert shown(result.stdout) == [
+    assert shown(result.out) == [
         ("run", "copy", "k", "none", ["k"]),
         ("duplicate-event", None, "other", "1"),
         ("run", "copy", "k", "none", ["k"]),
@@ -408,7 +397,7 @@ def test_ingest_s_own_audit_entries_are_there(definitions: Path) -> None:
 
 def test_runs_of_a_job_that_stays_paused_are_held(definitions: Path) -> None:
     result = simulate(definitions, "-", events='{"pause": "copy"}\n' + GOOD)
-    assert shown(result.stdout) == [("held", "copy", "k", "none", ["k"])]
+    assert shown(result.out) == [("held", "copy", "k", "none", ["k"])]
 
 
 def test_an_event_may_name_its_asset_by_the_uri_and_its_team(tmp_path: Path) -> None:
@@ -422,11 +411,11 @@ def test_an_event_may_name_its_asset_by_the_uri_and_its_team(tmp_path: Path) -> 
         '{"asset_uri": "s3://bucket/a", "partition_key": "k", "team": "sales"}\n'
         '{"asset": "a", "partition_key": "x", "team": "hr"}\n'
     )
-    assert shown(simulate(file, "-", "--multi-team", events=events).stdout) == [
+    assert shown(simulate(file, "-", "--multi-team", events=events).out) == [
         ("run", "job", "k", "none", ["k"]),
         ("cross-team", "job", "x", "line-2"),
     ]
-    assert [row[2] for row in shown(simulate(file, "-", events=events).stdout)] == ["k", "x"]
+    assert [row[2] for row in shown(simulate(file, "-", events=events).out)] == ["k", "x"]
 
 
 def test_a_line_may_define_from_a_file_beside_the_events(definitions: Path, tmp_path: Path) -> None:
@@ -435,7 +424,7 @@ def test_a_line_may_define_from_a_file_beside_the_events(definitions: Path, tmp_
     (folder / "more.json").write_text(json.dumps({"type": "Job", "id": "more", "schedule": {
         "type": "PartitionedAssetTimetable", "assets": {"type": "Asset", "name": "a"}}}))  # fmt: skip
     (folder / "events.jsonl").write_text(f'{GOOD}{{"define": "more.json"}}\n{GOOD}')
-    found = shown(simulate(definitions, folder / "events.jsonl").stdout)
+    found = shown(simulate(definitions, folder / "events.jsonl").out)
     assert [row[1] for row in found] == ["copy", "copy", "more"]
 
 
@@ -444,12 +433,12 @@ def test_the_clock_starts_where_it_is_told(tmp_path: Path) -> None:
     file.write_text("from tidegate import *\nhourly = Job('hourly', CronPartitionTimetable('30 * * * *'))\n")
     events = '{"now": "2026-03-10T02:00:00+01:00"}\n'
     result = simulate(file, "-", "--now", "2026-03-10T00:00:00Z", events=events)
-    assert shown(result.stdout) == [
+    assert shown(result.out) == [
         ("run", "hourly", "2026-03-10T00:30:00", "2026-03-10T00:30", "2026-03-10T00:30")
     ]
     refused = process(file, "-", "--now", "tomorrow", events=events)
-    assert refused.returncode == 2
-    assert "--now must be a date and a time with an offset" in refused.stderr
+    assert refused.exit_code == 2
+    assert "--now must be a date and a time with an offset" in refused.err
 
 
 def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
@@ -463,21 +452,21 @@ def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
         "loop = Job('loop', PartitionedAssetTimetable(Asset('b')), outlets=[Asset('b')])\n"
     )
     result = simulate(file, "-", events='{"asset": "b", "partition_key": "k"}')
-    assert "warning: job 'job', asset 'a': keys in the form" in result.stderr
-    assert "warning: job 'job', asset 'a': its deadline is not simulated" in result.stderr
-    assert "warning: job 'loop' leads to itself (loop -> loop): the outlets of run-2" in result.stderr
-    assert [row[1] for row in shown(result.stdout)] == ["loop", "loop"]
+    assert "warning: job 'job', asset 'a': keys in the form" in result.err
+    assert "warning: job 'job', asset 'a': its deadline is not simulated" in result.err
+    assert "warning: job 'loop' leads to itself (loop -> loop): the outlets of run-2" in result.err
+    assert [row[1] for row in shown(result.out)] == ["loop", "loop"]
 
 
 def test_definitions_that_are_refused_end_it(tmp_path: Path) -> None:
     file = tmp_path / "definitions.py"
     file.write_text("from tidegate import *\njob = Job('a b')\n")
     found = process(file, "-", events=GOOD)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert f"error: {file}, line 2: Job.id 'a b' must have" in found.stderr
+    assert (found.exit_code, found.out) == (2, "")
+    assert f"error: {file}, line 2: Job.id 'a b' must have" in found.err
     missing = process(tmp_path / "nothing.yaml", "-", events=GOOD)
-    assert missing.returncode == 2
-    assert "does not exist" in missing.stderr
+    assert missing.exit_code == 2
+    assert "does not exist" in missing.err
 
 
 def test_of_several_plain_definitions_only_the_wrong_one_is_refused(tmp_path: Path) -> None:
@@ -486,19 +475,19 @@ def test_of_several_plain_definitions_only_the_wrong_one_is_refused(tmp_path: Pa
     bad = "- type: Job\n  id: bad\n  schedule: {type: TheirTimetable}\n"
     file.write_text(good + bad)
     found = process(file, "-", events=GOOD)
-    assert found.returncode == 1
-    assert shown(found.stdout) == [("run", "good", "k", "none", ["k"])]
-    assert f"refused: bad: {file}, line 2: type 'TheirTimetable' is not known" in found.stderr
+    assert found.exit_code == 1
+    assert shown(found.out) == [("run", "good", "k", "none", ["k"])]
+    assert f"refused: bad: {file}, line 2: type 'TheirTimetable' is not known" in found.err
     file.write_text(bad)
     found = process(file, "-", events=GOOD)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert "TheirTimetable" in found.stderr
+    assert (found.exit_code, found.out) == (2, "")
+    assert "TheirTimetable" in found.err
 
 
 def test_events_that_cannot_be_read_are_an_error(definitions: Path, tmp_path: Path) -> None:
     result = simulate(definitions, tmp_path / "nothing.jsonl")
     assert result.exit_code == 1
-    assert "nothing.jsonl" in result.stderr
+    assert "nothing.jsonl" in result.err
     (tmp_path / "latin.jsonl").write_bytes(GOOD.encode() + b'{"asset": "\xe9"}\n')
     assert simulate(definitions, tmp_path / "latin.jsonl").exit_code == 1
 

@@ -11,16 +11,16 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from redis.exceptions import RedisClusterException, RedisError
 
 from tidegate.cli import (
+    act_on_jobs,
+    act_on_rounds,
     apply,
     audit,
     check,
     dead_letters,
-    dispatch,
     emit,
     exec,
     explain,
     gaps,
-    operate,
     pending,
     redrive,
     replay,
@@ -51,14 +51,14 @@ app.command("worker")(worker.worker)
 app.command("exec")(exec.exec_)
 app.command("pending")(pending.pending)
 app.command("status")(status.status)
-app.command("fire")(operate.fire)
-app.command("discard")(operate.discard)
-app.command("withdraw")(operate.withdraw)
+app.command("fire")(act_on_rounds.fire)
+app.command("discard")(act_on_rounds.discard)
+app.command("withdraw")(act_on_rounds.withdraw)
 app.command("replay")(replay.replay)
 app.command("runs")(runs.runs)
-app.command("trigger")(dispatch.trigger)
-app.command("pause")(dispatch.pause)
-app.command("resume")(dispatch.resume)
+app.command("trigger")(act_on_jobs.trigger)
+app.command("pause")(act_on_jobs.pause)
+app.command("resume")(act_on_jobs.resume)
 app.command("explain")(explain.explain)
 app.command("audit")(audit.audit)
 app.command("dead-letters")(dead_letters.dead_letters)

@@ -2,41 +2,45 @@
 
 import asyncio
 import json
-from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Any
 
 import typer
 from rich.markup import escape
 
-from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
-from tidegate.cli.output import make_console, make_table, shown
-from tidegate.cli.since import in_words, since_option, start_of
+from tidegate.cli.options import DEFAULT_KAFKA, DEFAULT_LIMIT, JsonOption, KafkaOption, LimitOption
+from tidegate.cli.output import make_console, make_table, say_cut, shown
+from tidegate.cli.since import DEFAULT_SINCE, SinceOption, nothing_since, start_of
 from tidegate.core.instants import from_ms
 from tidegate.runtime.dead_letters import Kept
 from tidegate.runtime.dead_letters import dead_letters as read_dead_letters
 from tidegate.runtime.reading import log_reader
 
-_DAY: Final = timedelta(days=1)
-
 
 def dead_letters(
-    since: Annotated[timedelta, since_option(_DAY)] = _DAY,
-    as_json: Annotated[bool, typer.Option("--json", help="With the bytes in base64, as JSON.")] = False,
+    since: SinceOption = DEFAULT_SINCE,
+    limit: LimitOption = DEFAULT_LIMIT,
+    as_json: JsonOption = False,
     kafka: KafkaOption = DEFAULT_KAFKA,
 ) -> None:
-    """List the records that can never be events; `tidegate redrive --dead-letter PLACE` sends one again."""
+    """List the records that can never be events, newest last; `tidegate redrive --dead-letter PLACE` sends one again.
+
+    With --json the bytes of each are there too, in base64.
+    """
     found = asyncio.run(_read(kafka, start_of(since)))
+    listed = found[-limit:]
     if as_json:
-        typer.echo(json.dumps([_plain(each) for each in found], indent=2))
-    elif not found:
-        typer.echo(f"no dead letter in the last {in_words(since)}")
+        typer.echo(json.dumps([_plain(each) for each in listed], indent=2))
+    elif not listed:
+        typer.echo(f"no dead letter {nothing_since(since)}")
     else:
-        _show(found)
+        _show(listed)
+    say_cut(len(listed), len(found))
 
 
 async def _read(kafka: str, since: int) -> list[Kept]:
     async with log_reader(kafka) as reader:
-        return [each async for each in read_dead_letters(reader, since)]
+        found = [each async for each in read_dead_letters(reader, since)]
+    return sorted(found, key=lambda each: (each.at, each.partition, each.offset))
 
 
 def _plain(each: Kept) -> dict[str, Any]:
@@ -60,6 +64,4 @@ def _show(found: list[Kept]) -> None:
             escape(each.letter.code),
             escape(reason),
         )
-    console = make_console()
-    console.print(table)
-    console.print(f"dead letters: {len(found)}", markup=False)
+    make_console().print(table)

@@ -11,7 +11,7 @@ from typing import IO, Annotated, Any, Final
 import typer
 from aiokafka.errors import KafkaError
 
-from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption
+from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption, KeyOption
 from tidegate.contracts.topics import ASSET_EVENTS
 from tidegate.core.errors import TidegateError
 from tidegate.definitions import Asset
@@ -29,7 +29,7 @@ def emit(
         list[str] | None,
         typer.Option("--alias", metavar="NAME", help="Alias that stands for the asset; may be repeated."),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Partition key.")] = None,
+    key: KeyOption = None,
     date: Annotated[
         str | None, typer.Option("--date", metavar="ISO", help="Date of the partition, with an offset.")
     ] = None,

@@ -17,6 +17,7 @@ from tidegate.cli.options import (
     AcceptGapsOption,
     GroupOption,
     InstanceOption,
+    JobArgument,
     KafkaOption,
     NamespaceOption,
 )
@@ -31,7 +32,7 @@ _STOP_AFTER_S: Final = 5.0
 
 
 def exec_(
-    job: Annotated[str, typer.Argument(help="Id of the job.")],
+    job: JobArgument,
     command: Annotated[
         list[str],
         typer.Argument(

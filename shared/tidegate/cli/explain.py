@@ -4,8 +4,8 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
 import typer
 
@@ -13,47 +13,36 @@ from tidegate.cli.options import (
     DEFAULT_KAFKA,
     DEFAULT_NAMESPACE,
     DEFAULT_REDIS,
+    EventOption,
+    JsonOption,
     KafkaOption,
     NamespaceOption,
+    OptionalJobArgument,
+    OptionalKeyArgument,
     RedisOption,
+    round_key,
 )
 from tidegate.cli.output import shown
-from tidegate.cli.since import since_option, start_of
+from tidegate.cli.since import DEFAULT_SINCE, SinceOption, start_of
 from tidegate.contracts.audit import AuditEntry
 from tidegate.core.instants import from_ms
-from tidegate.core.rounds import HORIZON_MS
 from tidegate.runtime.dead_letters import Kept
-from tidegate.runtime.explaining import NothingToExplainError, event_reports, round_report
-from tidegate.runtime.explanation import (
-    COMPLETED,
-    INCLUDED,
-    WAITING,
-    AssetProgress,
-    EventReport,
-    Fate,
-    Ignored,
-    JobReport,
-    RoundReport,
-    as_plain,
-)
+from tidegate.runtime.event_report import EventReport, JobReport
+from tidegate.runtime.explaining import NothingToExplainError, report_on_round, reports_on_event
+from tidegate.runtime.fates import COMPLETED, INCLUDED, WAITING, Fate, Ignored, as_plain
 from tidegate.runtime.redis import connect_redis
+from tidegate.runtime.round_report import AssetProgress, RoundReport
 
-_HORIZON: Final = timedelta(milliseconds=HORIZON_MS)
 _SHOWN: Final = 12
 """Lines of one kind; --json has all."""
 
 
 def explain(
-    job: Annotated[str | None, typer.Argument(help="Id of the job.")] = None,
-    key: Annotated[
-        str | None, typer.Argument(help="Partition key of the run; - or nothing for a job without keys.")
-    ] = None,
-    event: Annotated[
-        str | None,
-        typer.Option("--event", metavar="ID", help="Say what became of this event, for every job."),
-    ] = None,
-    since: Annotated[timedelta, since_option(_HORIZON)] = _HORIZON,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    job: OptionalJobArgument = None,
+    key: OptionalKeyArgument = None,
+    event: EventOption = None,
+    since: SinceOption = DEFAULT_SINCE,
+    as_json: JsonOption = False,
     kafka: KafkaOption = DEFAULT_KAFKA,
     redis: RedisOption = DEFAULT_REDIS,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
@@ -64,7 +53,7 @@ def explain(
     start = start_of(since)
     try:
         if job is not None:
-            report = asyncio.run(_round(kafka, redis, namespace, job, None if key == "-" else key, start))
+            report = asyncio.run(_round(kafka, redis, namespace, job, round_key(key), start))
             said: Any = asdict(report)
             lines = list(_round_lines(report))
         else:
@@ -86,14 +75,14 @@ async def _round(
     kafka: str, redis_url: str, namespace: str, job: str, key: str | None, since: int
 ) -> RoundReport:
     async with connect_redis(redis_url) as redis:
-        return await round_report(kafka, redis, namespace, job, key, since)
+        return await report_on_round(kafka, redis, namespace, job, key, since)
 
 
 async def _event(
     kafka: str, redis_url: str, namespace: str, event_id: str, since: int
 ) -> tuple[list[EventReport], list[Kept], list[AuditEntry]]:
     async with connect_redis(redis_url) as redis:
-        return await event_reports(kafka, redis, namespace, event_id, since)
+        return await reports_on_event(kafka, redis, namespace, event_id, since)
 
 
 def _round_lines(report: RoundReport) -> Iterator[str]:

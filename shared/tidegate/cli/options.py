@@ -5,7 +5,22 @@ from typing import Annotated
 
 import typer
 
-JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
+_JOB = typer.Argument(metavar="JOB", help="Id of the job.")
+_KEY = typer.Argument(
+    metavar="KEY", help="Key of the round, as `tidegate pending` shows it; - for a job without keys."
+)
+JobArgument = Annotated[str, _JOB]
+OptionalJobArgument = Annotated[str | None, _JOB]
+KeyArgument = Annotated[str, _KEY]
+OptionalKeyArgument = Annotated[str | None, _KEY]
+KeyOption = Annotated[str | None, typer.Option("--key", "-k", "--partition-key", help="Partition key.")]
+EventOption = Annotated[
+    str | None, typer.Option("--event", metavar="ID", help="Id of an event, as its producer gave it.")
+]
+LimitOption = Annotated[
+    int, typer.Option(min=1, help="List at most so many; of what has a time, the newest.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, with everything that is known of each.")]
 ByOption = Annotated[str, typer.Option("--by", help="Who does it, for the audit log.", show_default="you")]
 KafkaOption = Annotated[
     str,
@@ -40,6 +55,12 @@ AcceptGapsOption = Annotated[
     bool,
     typer.Option("--accept-gaps", help="Go on where commands were lost to retention before they were read."),
 ]
+PartitionsOption = Annotated[
+    int, typer.Option(min=1, max=1024, help="Partitions of every keyed topic; fixed for life.")
+]
+ShardsOption = Annotated[
+    int, typer.Option(min=1, max=256, help="Parts of the state in Redis; fixed for life.")
+]
 MultiTeamOption = Annotated[
     bool | None,
     typer.Option(
@@ -54,6 +75,14 @@ def person(by: str) -> str:
     return by or getpass.getuser()
 
 
+def round_key(argument: str | None) -> str | None:
+    """The key that a KEY argument means, None for a job without keys."""
+    return None if argument == "-" else argument
+
+
+DEFAULT_LIMIT = 100
+DEFAULT_PARTITIONS = 4
+DEFAULT_SHARDS = 16
 DEFAULT_KAFKA = "127.0.0.1:9092"
 DEFAULT_REDIS = "redis://127.0.0.1:6379/0"
 DEFAULT_GROUP = "tidegate-worker"

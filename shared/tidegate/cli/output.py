@@ -4,6 +4,7 @@ import sys
 from datetime import datetime
 from typing import Final
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -26,3 +27,9 @@ def make_table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
+
+
+def say_cut(shown: int, total: int) -> None:
+    """On standard error, so that JSON stays whole: that `--limit` left some out."""
+    if shown < total:
+        typer.echo(f"{shown} of {total} are listed: --limit {total} lists all", err=True)

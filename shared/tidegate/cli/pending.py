@@ -4,7 +4,7 @@ import asyncio
 import json
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 from rich.console import Console
@@ -12,14 +12,17 @@ from rich.markup import escape
 
 from tidegate.cli.options import (
     DEFAULT_KAFKA,
+    DEFAULT_LIMIT,
     DEFAULT_NAMESPACE,
     DEFAULT_REDIS,
     JobArgument,
+    JsonOption,
     KafkaOption,
+    LimitOption,
     NamespaceOption,
     RedisOption,
 )
-from tidegate.cli.output import make_console, make_table, shown
+from tidegate.cli.output import make_console, make_table, say_cut, shown
 from tidegate.definitions.progress import WindowCount
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.pending import PendingRounds, pending_rounds
@@ -30,18 +33,19 @@ _NAMES_SHOWN: Final = 6
 
 def pending(
     job: JobArgument,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most so many windows.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    limit: LimitOption = DEFAULT_LIMIT,
+    as_json: JsonOption = False,
     kafka: KafkaOption = DEFAULT_KAFKA,
     redis: RedisOption = DEFAULT_REDIS,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """List the windows of JOB that are still filling: n of m, and the missing members by name."""
+    """List the rounds of JOB that are still filling, by key: n of m, and the missing members by name."""
     found = asyncio.run(_read(kafka, redis, namespace, job, limit))
     if as_json:
         typer.echo(json.dumps(asdict(found), default=_iso, indent=2))
     else:
         _show(found, job, make_console())
+    say_cut(len(found.rounds), found.total)
 
 
 async def _read(kafka: str, redis_url: str, namespace: str, job: str, limit: int) -> PendingRounds:
@@ -53,7 +57,7 @@ async def _read(kafka: str, redis_url: str, namespace: str, job: str, limit: int
 
 def _show(found: PendingRounds, job: str, console: Console) -> None:
     if not found.total:
-        console.print(f"{job}: no window is waiting", markup=False)
+        console.print(f"{job}: no round is filling", markup=False)
         return
     table = make_table("key", "asset", "arrived", "missing", "opened")
     for each in found.rounds:
@@ -67,7 +71,7 @@ def _show(found: PendingRounds, job: str, console: Console) -> None:
                 shown(each.opened_at) if first else "",
             )
     console.print(table)
-    console.print(f"{job}: {len(found.rounds)} of {found.total} windows", markup=False)
+    console.print(f"{job}: {found.total} rounds are filling", markup=False)
 
 
 def _progress(asset: WindowCount) -> str:

@@ -15,8 +15,7 @@ from tidegate.cli.options import (
     person,
 )
 from tidegate.runtime import dead_letters
-from tidegate.runtime.dispatching import fail_run
-from tidegate.runtime.redriving_runs import redrive_run
+from tidegate.runtime.acting_on_runs import fail_run, redrive_run
 
 _PLACE: Final = re.compile(r"(\d{1,9})@(\d{1,18})", re.ASCII)
 
@@ -44,8 +43,9 @@ def redrive(
         raise typer.BadParameter("say what to send again: --run RUN_ID or --dead-letter PARTITION@OFFSET")
     if run is not None:
         asked = asyncio.run(redrive_run(kafka, namespace, run, by=by))
-        state = "done" if asked.is_read else "written, and waiting for the dispatcher"
-        typer.echo(f"redrive {run}: {state}; `tidegate audit --kind run-redriven` tells what came of it")
+        typer.echo(
+            f"redrive {run}: {asked.state}; `tidegate audit --kind run-redriven` tells what came of it"
+        )
         return
     assert dead_letter is not None
     if (place := _PLACE.fullmatch(dead_letter)) is None:
@@ -65,5 +65,4 @@ def fail(
 ) -> None:
     """End a run as failed whose worker will never report an end, so that the next run of its job may go out."""
     asked = asyncio.run(fail_run(kafka, namespace, run, by=person(by)))
-    state = "done" if asked.is_read else "written, and waiting for the dispatcher"
-    typer.echo(f"fail {run}: {state}; `tidegate audit --kind run-failed` tells what came of it")
+    typer.echo(f"fail {run}: {asked.state}; `tidegate audit --kind run-failed` tells what came of it")

@@ -1,44 +1,50 @@
-"""`--since`: how far back a command looks."""
+"""`--since`: from when on a command looks."""
 
 import re
-from datetime import timedelta
-from time import time
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
 
 import typer
+
+from tidegate.cli.output import shown
+from tidegate.core.instants import to_ms
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _DURATION: Final = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 
+DEFAULT_SINCE: Final = "7d"
+"""As long as events are remembered, unless the services are told otherwise (rule D5)."""
 
-def duration(text: str | timedelta) -> timedelta:
-    """The time that a text such as 90s, 15m, 1h or 7d names."""
-    if isinstance(text, timedelta):  # a default
-        return text
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
+_OPTION: Final = typer.Option(
+    "--since",
+    metavar="AGO|TIME",
+    help="From when on: so long ago, as 90s, 15m, 1h, 7d, or a time in ISO 8601, in UTC unless it has an offset.",
+)
+SinceOption = Annotated[str, _OPTION]
+OptionalSinceOption = Annotated[str | None, _OPTION]
+"""Of a command that takes everything unless it is told since when."""
+
+
+def instant_of(since: str, now: datetime | None = None) -> datetime:
+    """The instant that `--since` names; raises BadParameter where it names none."""
+    text = since.strip()
+    try:
+        if (found := _DURATION.fullmatch(text)) is not None:
+            return (now or datetime.now(UTC)) - timedelta(**{_UNITS[found[2]]: int(found[1])})
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is no duration: use a number with s, m, h or d, as in 90s, 15m or 7d"
-        )
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+            f"--since {since!r} is neither a duration nor a time: use 90s, 15m, 1h or 7d for so long ago, or ISO 8601"
+            " such as 2026-03-10T09:00:00+00:00"
+        ) from None
 
 
-def start_of(since: timedelta) -> int:
-    """The instant so long ago, in ms since 1970."""
-    return int((time() - since.total_seconds()) * 1000)
+def start_of(since: str) -> int:
+    """That instant in ms since 1970."""
+    return to_ms(instant_of(since))
 
 
-def in_words(since: timedelta) -> str:
-    """A duration as `--since` takes it, in its largest whole unit."""
-    seconds = int(since.total_seconds())
-    return next(
-        f"{seconds // size}{unit}"
-        for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
-        if seconds % size == 0
-    )
-
-
-def since_option(default: timedelta) -> Any:
-    """The option of a command that looks so far back by default."""
-    shown, help_text = in_words(default), "How far back to look: 90s, 15m, 1h, 7d."
-    return typer.Option("--since", parser=duration, metavar="1h", help=help_text, show_default=shown)
+def nothing_since(since: str) -> str:
+    """How an empty list ends: since when there is nothing, and what to do about it."""
+    return f"since {shown(instant_of(since))}: look further back with --since, as in --since 30d"

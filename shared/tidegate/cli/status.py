@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,6 +12,7 @@ from tidegate.cli.options import (
     DEFAULT_KAFKA,
     DEFAULT_NAMESPACE,
     DEFAULT_REDIS,
+    JsonOption,
     KafkaOption,
     NamespaceOption,
     RedisOption,
@@ -25,12 +25,12 @@ from tidegate.runtime.topic_admin import admin_client
 
 
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: JsonOption = False,
     kafka: KafkaOption = DEFAULT_KAFKA,
     redis: RedisOption = DEFAULT_REDIS,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """Show the lag of every service and of the workers, and how many windows of every job are waiting."""
+    """Show the lag of every service and of the workers, and how many rounds of every job are filling."""
     found = asyncio.run(_read(kafka, redis, namespace))
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=2))
@@ -49,10 +49,10 @@ def _show(found: Overview, console: Console) -> None:
         lag = str(each.lag) if each.has_committed else f"{each.lag} (nothing committed yet)"
         lags.add_row(escape(each.group), escape(each.topic), str(each.partitions), lag)
     console.print(lags)
-    jobs = make_table("job", "revision", "windows waiting")
+    jobs = make_table("job", "revision", "rounds filling")
     for job in found.jobs:
         jobs.add_row(escape(job.job), str(job.revision), str(job.open_rounds))
     console.print(jobs)
     waiting = sum(job.open_rounds for job in found.jobs)
     counts = f"{found.partitions} partitions, {found.shards} shards"
-    console.print(f"{len(found.jobs)} jobs, {waiting} windows waiting; {counts}")
+    console.print(f"{len(found.jobs)} jobs, {waiting} rounds filling; {counts}")

@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption, MultiTeamOption
+from tidegate.cli.options import (
+    DEFAULT_KAFKA,
+    DEFAULT_PARTITIONS,
+    DEFAULT_SHARDS,
+    KafkaOption,
+    MultiTeamOption,
+    PartitionsOption,
+    ShardsOption,
+)
 from tidegate.contracts.definitions import Installation
 from tidegate.runtime.installing import install, mismatches
 
@@ -14,12 +22,8 @@ app = typer.Typer(no_args_is_help=True, help="Create and check Tidegate's topics
 
 @app.command("create")
 def create(
-    partitions: Annotated[
-        int, typer.Option(min=1, max=1024, help="Partitions of every keyed topic; fixed for life.")
-    ] = 4,
-    shards: Annotated[
-        int, typer.Option(min=1, max=256, help="Parts of the state in Redis; fixed for life.")
-    ] = 16,
+    partitions: PartitionsOption = DEFAULT_PARTITIONS,
+    shards: ShardsOption = DEFAULT_SHARDS,
     replication: Annotated[int, typer.Option(min=1, help="Copies of every partition.")] = 1,
     multi_team: MultiTeamOption = None,
     kafka: KafkaOption = DEFAULT_KAFKA,

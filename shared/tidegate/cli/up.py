@@ -11,7 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidegate.cli.apply import show
-from tidegate.cli.options import MultiTeamOption
+from tidegate.cli.options import (
+    DEFAULT_PARTITIONS,
+    DEFAULT_SHARDS,
+    MultiTeamOption,
+    PartitionsOption,
+    ShardsOption,
+)
 from tidegate.contracts.definitions import Installation
 from tidegate.definitions import Definitions, load_definitions
 from tidegate.runtime.supervisor import Up, running
@@ -42,8 +48,8 @@ def up(
     redis_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port of the embedded Redis; 0 takes a free one.")
     ] = 6379,
-    partitions: Annotated[int, typer.Option(min=1, max=256, help="Partitions, at the first start.")] = 4,
-    shards: Annotated[int, typer.Option(min=1, max=128, help="Shards, at the first start.")] = 16,
+    partitions: PartitionsOption = DEFAULT_PARTITIONS,
+    shards: ShardsOption = DEFAULT_SHARDS,
     multi_team: MultiTeamOption = None,
 ) -> None:
     """Run the services, and unless --kafka and --redis name others an embedded broker, until Ctrl-C."""

@@ -253,7 +253,7 @@ RunsRecord = Run | JobState
 _JOB_KEY: Final = "job:"
 
 
-def runs_key(state: RunsRecord) -> str:
+def record_key(state: RunsRecord) -> str:
     """The record key of a state on `runs`: run ids hold no colon."""
     return state.run_id if isinstance(state, Run) else _JOB_KEY + state.job
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 from enum import StrEnum
 from itertools import chain
 from time import time
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from tidegate.contracts.audit import AuditEntry, audit_id
-from tidegate.contracts.definitions import DefinitionRecord
+from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.topics import CONTRIBUTIONS, DEFINITIONS, Topic, declared_topics, run_commands_topic
 from tidegate.core.audit import AuditKind
 from tidegate.core.errors import DefinitionError
@@ -31,6 +31,7 @@ from tidegate.definitions.load import FILE_MODULE, check_together
 from tidegate.definitions.routes import JobRoutes, label
 from tidegate.runtime.checking import longest_wait, retention_warnings
 from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions_log
+from tidegate.runtime.definitions_view import not_defined
 from tidegate.runtime.installing import create_and_wait, replication_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.replaying import Replayed, replay
@@ -67,6 +68,61 @@ class Applied:
     """What jobs that were created with `replay_from` took of the stored events."""
 
 
+class Planned(NamedTuple):
+    """What publishing definitions comes to."""
+
+    records: list[DefinitionRecord]
+    """To be written: those that are new or changed."""
+    what: dict[tuple[Kind, str], What]
+    """What becomes of every definition, by kind and id."""
+    topics: list[Topic]
+    """Of the commands of every job."""
+    warnings: list[str]
+
+
+def planned(
+    definitions: Definitions,
+    jobs: Mapping[str, Stored],
+    assets: Mapping[str, Stored],
+    installation: Installation,
+) -> Planned:
+    """What it comes to beside the jobs and assets, by id, that are stored already; nothing is read or written.
+
+    Raises DefinitionError for what no service could follow or read back, ids that Kafka confuses, and a topic name that
+    is taken.
+    """
+    _check_ids(definitions.jobs, jobs)
+    for each in definitions.jobs:
+        _check_effects(each)
+    records: list[DefinitionRecord] = []
+    kinds: dict[tuple[Kind, str], What] = {}
+    declarations: tuple[Job | Asset, ...] = (*definitions.assets, *definitions.jobs)
+    for declared in declarations:
+        stored = (assets if isinstance(declared, Asset) else jobs).get(_id(declared))
+        record, what = _compared(declared, stored)
+        kinds["asset" if isinstance(declared, Asset) else "job", record.id] = what
+        if what is not What.UNCHANGED:
+            records.append(record)
+    declared_ids = {job.id for job in definitions.jobs}
+    others = (each for each in _readable(jobs.values()) if isinstance(each, Job))
+    all_jobs = [*definitions.jobs, *(job for job in others if job.id not in declared_ids)]
+    known = [
+        *definitions.assets,
+        *_readable(assets.values()),
+        *chain.from_iterable(map(assets_of, all_jobs)),
+    ]
+    return Planned(
+        records,
+        kinds,
+        [_commands_topic(job, installation.partitions) for job in definitions.jobs],
+        [
+            warning
+            for job in definitions.jobs
+            for warning in _warnings(job, all_jobs, known, multi_team=installation.multi_team)
+        ],
+    )
+
+
 async def apply_definitions(
     bootstrap: str,
     definitions: Definitions,
@@ -86,54 +142,30 @@ async def apply_definitions(
         partitions = installation.partitions
         jobs, assets = dict(log.of_kind("job")), log.of_kind("asset")
         for job in delete:
-            if jobs.pop(job, None) is None:
-                raise DefinitionError(f"job {job!r} is not defined, so it cannot be deleted")
-        _check_ids(definitions.jobs, jobs)
-        for each in definitions.jobs:
-            _check_effects(each)
-        records: list[DefinitionRecord] = []
-        kinds: dict[tuple[Kind, str], What] = {}
-        declarations: tuple[Job | Asset, ...] = (*definitions.assets, *definitions.jobs)
-        for declared in declarations:
-            stored = (assets if isinstance(declared, Asset) else jobs).get(_id(declared))
-            record, what = _compared(declared, stored)
-            kinds["asset" if isinstance(declared, Asset) else "job", record.id] = what
-            if what is not What.UNCHANGED:
-                records.append(record)
-        topics = [_commands_topic(job, partitions) for job in definitions.jobs]
-        declared_ids = {job.id for job in definitions.jobs}
-        others = (each for each in _readable(jobs.values()) if isinstance(each, Job))
-        all_jobs = [*definitions.jobs, *(job for job in others if job.id not in declared_ids)]
-        known = [
-            *definitions.assets,
-            *_readable(assets.values()),
-            *chain.from_iterable(map(assets_of, all_jobs)),
-        ]
-        warnings = [
-            warning
-            for job in definitions.jobs
-            for warning in _warnings(job, all_jobs, known, multi_team=installation.multi_team)
-        ]
+            if job not in jobs:
+                raise DefinitionError(not_defined(job, jobs))
+            del jobs[job]
+        plan = planned(definitions, jobs, assets, installation)
         async with admin_client(bootstrap) as admin:
-            created = await create_and_wait(admin, topics, await replication_of(admin))
-            odd = await check_topics(admin, topics)
+            created = await create_and_wait(admin, plan.topics, await replication_of(admin))
+            odd = await check_topics(admin, plan.topics)
             logs = await found_topics(admin, [CONTRIBUTIONS])
         short = retention_warnings(
             logs, {}, longest_wait(definitions.jobs), timedelta(milliseconds=HORIZON_MS)
         )
-        if records or delete:
-            await log.publish(records, [f"job:{job}" for job in delete])
-        new = [job for job in definitions.jobs if kinds["job", job.id] is What.CREATED]
+        if plan.records or delete:
+            await log.publish(plan.records, [f"job:{job}" for job in delete])
+        new = [job for job in definitions.jobs if plan.what["job", job.id] is What.CREATED]
         told = [_registered(log.of_kind("job")[job.id]) for job in new]
         if told:
             async with acknowledged_producer(bootstrap, "tidegate-apply") as producer:
                 await send_all(producer, audit_records(told, partitions))
         return Applied(
             changes=(
-                *(Change("job", job, What.DELETED) for job in delete if ("job", job) not in kinds),
-                *(_change(log, kind, id, what) for (kind, id), what in kinds.items()),
+                *(Change("job", job, What.DELETED) for job in delete if ("job", job) not in plan.what),
+                *(_change(log, kind, id, what) for (kind, id), what in plan.what.items()),
             ),
-            warnings=(*definitions.warnings, *warnings, *short, *map(str, odd)),
+            warnings=(*definitions.warnings, *plan.warnings, *short, *map(str, odd)),
             topics=tuple(created),
             replayed=tuple([await _replay(bootstrap, namespace, job) for job in new if job.replay_from]),
         )

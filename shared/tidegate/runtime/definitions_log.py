@@ -45,7 +45,7 @@ class DefinitionsLog:
     def installed(self) -> Installation:
         """The installation; raises NotInstalledError where there is none."""
         if (found := self.installation) is None:
-            raise NotInstalledError("this Kafka holds no Tidegate installation: run `tidegate topics create`")
+            raise NotInstalledError.no_record()
         return found
 
     def of_kind(self, kind: str) -> Mapping[str, Stored]:
@@ -82,7 +82,7 @@ async def definitions_log(bootstrap: str) -> AsyncIterator[DefinitionsLog]:
     async with log_consumer(bootstrap, "tidegate-definitions") as consumer:
         # Listed first, since asking for a topic by name creates it on some brokers.
         if DEFINITIONS not in await consumer.topics():
-            raise NotInstalledError("this Kafka has no topic `definitions`: run `tidegate topics create`")
+            raise NotInstalledError.no_topic()
         consumer.assign([_PARTITION])
         await consumer.seek_to_beginning(_PARTITION)
         log = DefinitionsLog(bootstrap, consumer)

@@ -3,9 +3,10 @@
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TypeVar
 
 import structlog
@@ -28,7 +29,23 @@ _WAIT_S = 20.0
 
 
 class NotInstalledError(TidegateError, RuntimeError):
-    """The topics exist but hold no installation record."""
+    """There is no topic `definitions`, or no record of the installation on it."""
+
+    @classmethod
+    def no_topic(cls) -> "NotInstalledError":
+        return cls("this Kafka has no topic `definitions`: run `tidegate topics create`")
+
+    @classmethod
+    def no_record(cls) -> "NotInstalledError":
+        return cls("topic `definitions` holds no record of an installation: run `tidegate topics create`")
+
+
+def not_defined(job: str, known: Iterable[str]) -> str:
+    """What is said where a person names a job that there is not; `known` are those that there are."""
+    ids = list(known)
+    if close := get_close_matches(job, ids, 3):
+        return f"job {job!r} is not defined: did you mean {' or '.join(map(repr, close))}?"
+    return f"job {job!r} is not defined (defined: {', '.join(map(repr, ids)) or 'none'})"
 
 
 class DefinitionsBehindError(TidegateError, RuntimeError):
@@ -114,12 +131,23 @@ class DefinitionsView:
         return history[-1][1] if history else None
 
     def defined(self, job_id: str) -> DefinedJob:
-        """A job as of now. Raises DefinitionError where there is none."""
+        """A job as of now. Raises DefinitionError where there is none, or none that can be read."""
         job = self.job(job_id)
         if job is None:
-            known = ", ".join(map(repr, self.jobs())) or "none"
-            raise DefinitionError(f"job {job_id!r} is not defined (defined: {known})")
+            raise DefinitionError(self._why_none(job_id))
         return job
+
+    def _why_none(self, job_id: str) -> str:
+        failed = [
+            (record, error) for record, error in self.failures if record.key == f"job:{job_id}".encode()
+        ]
+        if failed and job_id not in self.revisions():  # its newest record is the one that failed
+            record, error = failed[-1]
+            where = f"{record.topic}@{record.offset}"
+            return f"job {job_id!r} gets no events, since its definition ({where}) cannot be read: {error}"[
+                :1000
+            ]
+        return not_defined(job_id, self.jobs())
 
     def newest(self, job_id: str) -> DefinedJob | None:
         """The last definition of a job, though it may have been deleted since; None where the view holds none."""
@@ -229,11 +257,11 @@ def _as_of(offset: int, histories: Mapping[str, Sequence[tuple[int, T | None]]])
 
 @asynccontextmanager
 async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
-    """A view that has been read to the end, and follows. Raises NotInstalledError without an installation record."""
+    """A view that has been read to the end, and follows. Raises NotInstalledError."""
     async with admin_client(bootstrap) as admin:
         # Listed, since asking for it by name could create it, with other settings.
         if DEFINITIONS not in await admin.list_topics():
-            raise NotInstalledError("topic `definitions` does not exist: run `tidegate topics create`")
+            raise NotInstalledError.no_topic()
     view = DefinitionsView()
     async with log_consumer(bootstrap, "tidegate-definitions", wait_ms=100) as consumer:
         consumer.assign([_PARTITION])
@@ -243,9 +271,7 @@ async def definitions_view(bootstrap: str) -> AsyncIterator[DefinitionsView]:
         try:
             await view.wait_for(end)
             if view.installation is None:
-                raise NotInstalledError(
-                    "`definitions` holds no installation record: run `tidegate topics create`"
-                )
+                raise NotInstalledError.no_record()
             yield view
         finally:
             follower.cancel()

@@ -1,7 +1,6 @@
 """`tidegate explain`: reads what a report on a round or on an event is made of."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -28,25 +27,18 @@ from tidegate.definitions.routes import UNPARTITIONED
 from tidegate.runtime.audit_log import EventName, Wanted, as_written, read_audit
 from tidegate.runtime.dead_letters import Kept, dead_letters
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView, definitions_view
-from tidegate.runtime.explanation import (
-    Definitions,
-    EventReport,
-    LastSeen,
-    OpenRound,
-    RoundReport,
-    explain_event,
-    explain_round,
-    keys_by_job,
-)
+from tidegate.runtime.event_report import Definitions, EventReport, explain_event, keys_by_job
+from tidegate.runtime.fates import OpenRound
 from tidegate.runtime.mapping import Plan, plan
 from tidegate.runtime.pending import pending_rounds, round_state
 from tidegate.runtime.reading import LogReader, log_reader
+from tidegate.runtime.round_report import LastSeen, RoundReport, explain_round
 
 _KEYS_NAMED: Final = 5
 
 
 class NothingToExplainError(TidegateError, LookupError):
-    """The job is not defined, or nothing is known of the event."""
+    """Nothing is known of the event."""
 
 
 async def holds(redis: Redis, namespace: str, installation: Installation, job: DefinedJob) -> tuple[str, ...]:
@@ -70,19 +62,17 @@ async def holds(redis: Redis, namespace: str, installation: Installation, job: D
     return tuple(found)
 
 
-async def round_report(
+async def report_on_round(
     bootstrap: str, redis: Redis, namespace: str, job: str, key: str | None, since: int
 ) -> RoundReport:
     """Why `job` has not run for `key`, from what was written at or after `since`, in ms since 1970.
 
-    Raises NothingToExplainError for a job that is not defined, and DefinitionError where it needs a key, or has none.
+    Raises DefinitionError for a job that is not defined, and where it needs a key, or has none.
     """
     async with definitions_view(bootstrap) as view, log_reader(bootstrap) as reader:
         installation = view.installation
         assert installation is not None
-        defined = view.job(job)
-        if defined is None:
-            raise NothingToExplainError(_unknown(job, view))
+        defined = view.defined(job)
         downstream = await _downstream(redis, namespace, installation, view, defined, key)
         state = await round_state(redis, namespace, installation.shards, view, job, downstream)
         ways = plan([defined], view.known_assets(), multi_team=view.is_multi_team_at(view.next_offset))
@@ -115,7 +105,7 @@ async def round_report(
         )
 
 
-async def event_reports(
+async def reports_on_event(
     bootstrap: str, redis: Redis, namespace: str, event_id: str, since: int
 ) -> tuple[list[EventReport], list[Kept], list[AuditEntry]]:
     """What is known of an event id from what was written at or after `since`, in ms since 1970.
@@ -146,19 +136,6 @@ async def event_reports(
             waiting = await _open_rounds(redis, namespace, installation, view, event, definitions)
             reports.append(explain_event(source, event, definitions, requests, audited, waiting))
         return reports, refused, audited
-
-
-def _unknown(job: str, view: DefinitionsView) -> str:
-    failed = [(record, error) for record, error in view.failures if record.key == f"job:{job}".encode()]
-    if failed and job not in view.revisions():  # its newest record is the one that failed
-        record, error = failed[-1]
-        where = f"{record.topic}@{record.offset}"
-        return f"job {job!r} gets no events, since its definition ({where}) cannot be read: {error}"[:1000]
-    known = list(view.jobs())
-    close = get_close_matches(job, known, 3)
-    if close:
-        return f"job {job!r} is not defined: did you mean {' or '.join(map(repr, close))}?"
-    return f"job {job!r} is not defined (defined: {', '.join(map(repr, known)) or 'none'})"
 
 
 async def _downstream(

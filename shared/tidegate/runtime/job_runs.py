@@ -10,6 +10,7 @@ from tidegate.contracts.runs import JobState, Run, RunsRecord, RunState, read_ru
 from tidegate.contracts.topics import RUNS
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.definitions_log import definitions_log
+from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.reading import LogReader, log_reader
 
 log = structlog.get_logger()
@@ -33,19 +34,25 @@ class JobRuns:
 
 
 async def job_runs(bootstrap: str, job: str) -> JobRuns:
-    """The runs of a job, which need not be defined any more. Raises NotInstalledError."""
-    async with definitions_log(bootstrap) as definitions:
-        partitions = definitions.installed().partitions
+    """The runs of a job, which need not be defined any more.
+
+    Raises DefinitionError for a job that neither is defined nor has left a run or a pause, and NotInstalledError.
+    """
+    async with definitions_view(bootstrap) as view:
+        installation = view.installation
+    assert installation is not None
     runs: dict[str, Run] = {}
     paused = None
     async with log_reader(bootstrap) as reader:
-        async for name, state in _states(reader, partition_of(job, partitions)):
+        async for name, state in _states(reader, partition_of(job, installation.partitions)):
             if isinstance(state, JobState) and state.job == job:
                 paused = state if state.is_paused else None
             elif isinstance(state, Run) and state.job == job:
                 runs[name] = state
             elif state is None:
                 runs.pop(name, None)
+    if not runs and paused is None:
+        view.defined(job)
     in_order = sorted(runs.values(), key=lambda run: (run.asked_at, run.partition_key or "", run.run_id))
     return JobRuns(paused, tuple(in_order))
 

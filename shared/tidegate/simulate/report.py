@@ -36,7 +36,7 @@ def warnings_of(job: Job, *, run_outlets: bool = True) -> Iterator[str]:
     for route in JobRoutes(job).routes:
         yield from route.warnings()
         if route.deadline is not None:
-            yield f"{route.where}: its deadline is not simulated, so that its windows wait until they are complete"
+            yield f"{route.where}: its deadline is not simulated, so that its rounds wait until they are complete"
     if run_outlets and outlets_of(job) and job.schedule is not None and job.schedule.partitioned_at_runtime:
         yield (
             f"job {job.id!r} decides its partition keys when it runs: its outlets are not updated; give their events"

@@ -15,7 +15,7 @@ class WaitPolicy(Plain, ABC, is_base=True):
     """A claim about (arrived, expected) that stays true when more members arrive."""
 
     deadline: Deadline | None = field(default=None, kw_only=True)
-    """What happens when the window has waited long enough; None to wait for ever."""
+    """What happens when the round has waited long enough; None to wait for ever."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -27,7 +27,7 @@ class WaitPolicy(Plain, ABC, is_base=True):
 
     @abstractmethod
     def is_satisfied(self, matched: int, expected: int) -> bool:
-        """Whether `matched` of `expected` members let the window fire."""
+        """Whether `matched` of `expected` members let a round fire."""
 
     def is_unreachable(self, expected: int) -> bool:
         """Whether no number of arrivals can ever satisfy the policy for a window of `expected` members."""
@@ -45,5 +45,5 @@ class WaitPolicy(Plain, ABC, is_base=True):
         return low
 
     def or_after(self, duration: timedelta, *, then: str = "fire", since: str = "first_member") -> Self:
-        """This policy with a deadline: after `duration` the window is fired, failed or dropped as it is."""
+        """This policy with a deadline: after `duration` the round is fired, failed or dropped as it is."""
         return replace(self, deadline=Deadline(duration, then=then, since=since))

@@ -15,7 +15,7 @@ from tidegate import (
 )
 from tidegate.core.errors import DefinitionError, DefinitionTypeError, InvalidPartitionKeyError
 from tidegate.core.plain import from_plain, plain
-from tidegate.runtime.dispatching import check_key
+from tidegate.runtime.acting_on_jobs import check_key
 
 NOW = datetime(2026, 3, 10, 9, 20, tzinfo=UTC)
 HOURLY = Job("hourly", CronPartitionTimetable("0 * * * *"))
@@ -48,7 +48,7 @@ def test_a_key_that_the_schedule_could_give_is_taken_with_its_date(
     ("job", "key", "is_unpartitioned", "why"),
     [
         (HOURLY, None, False, "the latest is 2026-03-10T09:00:00"),  # B037
-        (COPY, None, False, "give --partition-key, or --unpartitioned"),
+        (COPY, None, False, "give --key, or --unpartitioned"),
         (HOURLY, "2026-03-10", False, "is not in the form"),
         (BY_DAY, "yesterday", False, "yesterday"),
         (COPY, " ", False, "empty or blank"),

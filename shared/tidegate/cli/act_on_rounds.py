@@ -12,16 +12,15 @@ from tidegate.cli.options import (
     ByOption,
     JobArgument,
     KafkaOption,
+    KeyArgument,
     NamespaceOption,
     RedisOption,
     person,
+    round_key,
 )
-from tidegate.runtime.operating import Acted, act
+from tidegate.runtime.acting import Written
+from tidegate.runtime.acting_on_rounds import act
 from tidegate.runtime.redis import connect_redis
-
-KeyArgument = Annotated[
-    str, typer.Argument(help="Key of the round, as `tidegate pending` shows it; - for a job without keys.")
-]
 
 
 def fire(
@@ -51,7 +50,7 @@ def discard(
 def withdraw(
     job: JobArgument,
     key: KeyArgument,
-    event_id: Annotated[str, typer.Argument(help="Id of the event to withdraw.")],
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Id of the event to withdraw.")],
     by: ByOption = "",
     kafka: KafkaOption = DEFAULT_KAFKA,
     redis: RedisOption = DEFAULT_REDIS,
@@ -71,14 +70,13 @@ def _act(
     namespace: str,
     event_id: str | None = None,
 ) -> None:
-    async def acted() -> Acted:
+    async def acted() -> Written:
         async with connect_redis(redis_url) as redis:
             return await act(
-                *(kafka, redis, namespace, kind, job, None if key == "-" else key),
+                *(kafka, redis, namespace, kind, job, round_key(key)),
                 by=person(by),
                 event_id=event_id,
             )
 
     done = asyncio.run(acted())
-    state = "done" if done.is_folded else "written, and waiting for the rollup (`tidegate status`)"
-    typer.echo(f"{kind} {job} {key}: {state}; `tidegate audit --job {job}` tells what came of it")
+    typer.echo(f"{kind} {job} {key}: {done.state}; `tidegate audit --job {job}` tells what came of it")

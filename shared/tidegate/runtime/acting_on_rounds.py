@@ -1,9 +1,7 @@
-"""What people do to open rounds: a record on `contributions` that the rollup folds like any other (rule R4)."""
+"""Firing, discarding and withdrawing from an open round: records on `contributions`, folded like others (rule R4)."""
 
-import asyncio
-from dataclasses import dataclass
 from secrets import token_hex
-from typing import Final, Literal
+from typing import Literal
 
 from redis.asyncio import Redis
 
@@ -14,24 +12,12 @@ from tidegate.contracts.redis_keys import round_key, round_name, shard_prefix
 from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.core.errors import TidegateError
 from tidegate.definitions.routes import UNPARTITIONED
+from tidegate.runtime.acting import WAIT_S, Written, write
 from tidegate.runtime.definitions_view import definitions_view
-from tidegate.runtime.producer import acknowledged_producer, send_all
-
-_POLL_S: Final = 0.05
 
 
 class NoSuchRoundError(TidegateError, LookupError):
     """The job has no open round of that key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acted:
-    """An action that is on the log."""
-
-    position: str
-    """`contributions/<partition>@<offset>`, as its audit entries name it."""
-    is_folded: bool
-    """Whether the rollup has taken it in; the audit log says what came of it."""
 
 
 async def act(
@@ -44,8 +30,8 @@ async def act(
     *,
     by: str,
     event_id: str | None = None,
-    wait_s: float = 10.0,
-) -> Acted:
+    wait_s: float = WAIT_S,
+) -> Written:
     """Have the rollup fire or discard the open round of (job, key), or withdraw the event `event_id` from it.
 
     It means the round that is open now: where another one is by the time that the record is read, nothing happens but
@@ -73,18 +59,10 @@ async def act(
         opened=str(opened).rpartition(".")[0],
         event_id=event_id,
     )
-    async with acknowledged_producer(bootstrap, "tidegate-operator") as producer:
-        (sent,) = await send_all(producer, [Outgoing(CONTRIBUTIONS, partition, None, action.to_bytes())])
     log = f"{shard_prefix(namespace, shard)}log"
-    is_folded = await _is_folded(redis, log, partition, sent.offset, wait_s)
-    return Acted(f"{CONTRIBUTIONS}/{partition}@{sent.offset}", is_folded)
 
+    async def next_offset() -> int:
+        return int(await redis.hget(log, f"next:{partition}") or 0)
 
-async def _is_folded(redis: Redis, log: str, partition: int, offset: int, wait_s: float) -> bool:
-    try:
-        async with asyncio.timeout(wait_s):
-            while int(await redis.hget(log, f"next:{partition}") or 0) <= offset:
-                await asyncio.sleep(_POLL_S)
-    except TimeoutError:
-        return False
-    return True
+    outgoing = Outgoing(CONTRIBUTIONS, partition, None, action.to_bytes())
+    return await write(bootstrap, outgoing, "rollup", next_offset, wait_s)

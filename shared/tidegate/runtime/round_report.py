@@ -1,10 +1,7 @@
-"""Why a run has not started and what became of an event, worked out from what was read: pure.
-
-The event view and the window view ask the same function, `fates`, so that both say the same of an event (B103).
-"""
+"""Why a job has not run for a key, or when it did, worked out from what was read: pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
 from datetime import datetime
@@ -14,18 +11,22 @@ from tidegate.contracts.accepted import AcceptedEvent
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.runs import Run, RunRequest
 from tidegate.core.audit import AuditKind
-from tidegate.core.instants import from_ms, from_us
+from tidegate.core.instants import from_ms
 from tidegate.core.policies import WaitPolicy
 from tidegate.definitions.progress import window_count
 from tidegate.definitions.routes import JobRoutes, Route
 from tidegate.runtime.audit_log import EventName, events_of
 from tidegate.runtime.definitions_view import DefinedJob
+from tidegate.runtime.fates import (
+    Fate,
+    Ignored,
+    OpenRound,
+    distinct,
+    fates,
+    ignored_of,
+)
 from tidegate.runtime.mapping import Plan, map_event
 from tidegate.runtime.pending import RoundState
-
-WAITING: Final = "waiting"
-INCLUDED: Final = "included"
-COMPLETED: Final = "completed"
 
 _OF_EVENTS_WITHOUT_A_KEY: Final = frozenset(
     {
@@ -50,68 +51,6 @@ _OF_THE_JOB: Final = frozenset(
     }
 )
 """What is about a job as a whole, and no round of it, though it names no key either where rounds have none."""
-
-
-_LED_TO_A_RUN: Final = frozenset({AuditKind.ROUND_FIRED, AuditKind.DEADLINE_FAILED})
-"""What is audited of events beside their run."""
-
-
-class Fate(NamedTuple):
-    """One thing that became of an event, for one job."""
-
-    how: str
-    """`waiting` in an open round, `included` in a run, `completed` a run, or the kind of an audit entry."""
-    key: str | None
-    """The run's key."""
-    run_id: str | None = None
-    why: str = ""
-    """What the audit entry says."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRound:
-    """An open round of a job, as far as events are asked about."""
-
-    key: str | None
-    events: Collection[EventName]
-
-
-def fates(
-    event: EventName,
-    requests: Iterable[RunRequest],
-    entries: Iterable[AuditEntry],
-    open_rounds: Iterable[OpenRound],
-) -> tuple[Fate, ...]:
-    """What became of an event for one job, given all that was read about that job.
-
-    Runs come in the order of their requests, then what was audited, then the rounds that it still waits in.
-    """
-    found = []
-    for request in _distinct(requests):
-        if any(event.is_same(EventName(each.source, each.id)) for each in request.events):
-            how = COMPLETED if request.completed_by == event.id else INCLUDED
-            found.append(Fate(how, request.partition_key, request.run_id))
-    for entry in entries:
-        if entry.kind not in _LED_TO_A_RUN and any(event.is_same(each) for each in _befallen(entry)):
-            found.append(Fate(entry.kind.value, entry.partition_key, why=entry.message))
-    for waiting in open_rounds:
-        if any(event.is_same(each) for each in waiting.events):
-            found.append(Fate(WAITING, waiting.key))
-    return tuple(found)
-
-
-def _befallen(entry: AuditEntry) -> list[EventName]:
-    """The events that an entry says something of; an event that takes the place of another goes on as it would."""
-    named = list(events_of(entry))
-    replaced = (entry.details or {}).get("replaced_event_id")
-    is_replaced = [replaced is not None and each == EventName(None, replaced) for each in named]
-    wanted = entry.kind is AuditKind.MEMBER_REPLACED
-    return [each for each, is_older in zip(named, is_replaced, strict=True) if is_older is wanted]
-
-
-def _distinct(requests: Iterable[RunRequest]) -> list[RunRequest]:
-    """Every request once: it may be written again after a crash."""
-    return list({each.run_id: each for each in requests}.values())
 
 
 class Seen(NamedTuple):
@@ -195,16 +134,6 @@ class RunReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
-    """An audit entry about the job."""
-
-    kind: str
-    at: datetime
-    event_id: str | None
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class RoundReport:
     """Why a job has not run for a key, or when it did."""
 
@@ -253,7 +182,7 @@ def explain_round(
     """
     shown = key or None
     routes = JobRoutes(defined.job).routes
-    asked = _distinct(requests)
+    asked = distinct(requests)
     of_key = [entry for entry in entries if _is_of_key(entry, shown)]
     elsewhere = [entry for entry in entries if entry.kind in _OF_EVENTS_WITHOUT_A_KEY]
     waiting = OpenRound(shown, [EventName(each.source, each.id) for each in state.events])
@@ -272,8 +201,8 @@ def explain_round(
         fired=state.fired,
         runs=tuple(_run_report(each, runs.get(each.run_id)) for each in asked),
         events=_events(asked, of_key, waiting),
-        ignored=tuple(map(_ignored, of_key)),
-        ignored_for_all_keys=tuple(map(_ignored, elsewhere)),
+        ignored=tuple(map(ignored_of, of_key)),
+        ignored_for_all_keys=tuple(map(ignored_of, elsewhere)),
         ignored_counts=dict(Counter(entry.kind.value for entry in (*of_key, *elsewhere))),
     )
     return replace(report, verdict=_verdict(report, routes, of_key))
@@ -281,10 +210,6 @@ def explain_round(
 
 def _is_of_key(entry: AuditEntry, key: str | None) -> bool:
     return entry.partition_key == key and entry.kind not in _OF_EVENTS_WITHOUT_A_KEY | _OF_THE_JOB
-
-
-def _ignored(entry: AuditEntry) -> Ignored:
-    return Ignored(entry.kind.value, from_ms(entry.at), entry.event_id, entry.message)
 
 
 def _progress(
@@ -396,127 +321,3 @@ def _verdict(report: RoundReport, routes: Sequence[Route], entries: Iterable[Aud
     if any(each.mapper.is_rollup and not each.members(report.key or "") for each in routes):
         return f"no event was seen, and {report.key!r} is no key that the job's mapper reads"
     return "no event of this key has reached the job"
-
-
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """One event, as one job sees it."""
-
-    job: str
-    keys: tuple[str | None, ...]
-    """The keys that the job's mappers gave it; empty where it counts for none."""
-    fates: tuple[Fate, ...]
-    why_not: str | None
-    """Why it did not reach the job; None where it did."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventReport:
-    """What became of one accepted event."""
-
-    event_id: str
-    source: str
-    asset: str
-    partition_key: str | None
-    partition_date: datetime | None
-    team: str | None
-    aliases: tuple[str, ...]
-    received_at: datetime
-    position: str
-    definitions: int
-    """It was mapped by the definitions below this offset."""
-    notes: tuple[Ignored, ...]
-    """What ingest said of it, and of records that repeat it."""
-    jobs: tuple[JobReport, ...]
-
-
-class Definitions(NamedTuple):
-    """The definitions that an event meets."""
-
-    then: Plan
-    jobs_then: Collection[str]
-    """Every job as of the event's stamp."""
-    now: Plan
-    jobs_now: Mapping[str, DefinedJob]
-
-
-def keys_by_job(event: AcceptedEvent, plan: Plan) -> tuple[dict[str, list[str]], list[AuditEntry]]:
-    """The downstream keys that every job's mappers give an event, and what they refuse."""
-    mapped, refused = map_event(event, plan, "")
-    found: dict[str, list[str]] = {}
-    for each in mapped:
-        keys = found.setdefault(each.job.id, [])
-        if each.target.placement.key not in keys:
-            keys.append(each.target.placement.key)
-    return found, refused
-
-
-def explain_event(
-    source: str,
-    event: AcceptedEvent,
-    definitions: Definitions,
-    requests: Sequence[RunRequest],
-    entries: Sequence[AuditEntry],
-    open_rounds: Mapping[str, Sequence[OpenRound]],
-) -> EventReport:
-    """The report on an event from a source partition; `open_rounds` are by job, the others of any job, in order."""
-    name = EventName(event.source, event.id)
-    then, refused = keys_by_job(event, definitions.then)
-    now, _ = keys_by_job(event, definitions.now)
-    reports = []
-    for job in sorted({*definitions.jobs_then, *definitions.jobs_now}):
-        became = fates(
-            name,
-            [each for each in requests if each.job == job],
-            [each for each in entries if each.job == job],
-            open_rounds.get(job, ()),
-        )
-        why_not = None
-        if job not in then and not any(each.how in (WAITING, INCLUDED, COMPLETED) for each in became):
-            why_not = _why_not(job, event, definitions, refused, is_waited_for=job in now)
-        reports.append(JobReport(job, tuple(key or None for key in then.get(job, ())), became, why_not))
-    return EventReport(
-        event_id=event.id,
-        source=event.source,
-        asset=event.asset,
-        partition_key=event.partition_key,
-        partition_date=None if event.partition_date is None else from_us(event.partition_date),
-        team=event.team,
-        aliases=tuple(event.aliases),
-        received_at=from_ms(event.at),
-        position=f"{source}@{event.offset}",
-        definitions=event.definitions,
-        notes=tuple(_ignored(each) for each in entries if each.job is None and _names(each, name)),
-        jobs=tuple(reports),
-    )
-
-
-def _names(entry: AuditEntry, event: EventName) -> bool:
-    return any(event.is_same(each) for each in events_of(entry))
-
-
-def _why_not(
-    job: str,
-    event: AcceptedEvent,
-    definitions: Definitions,
-    refused: Iterable[AuditEntry],
-    *,
-    is_waited_for: bool,
-) -> str:
-    if reasons := [f"{each.kind.value}: {each.message}" for each in refused if each.job == job]:
-        return "; ".join(reasons)
-    if job not in definitions.jobs_then:
-        revision = definitions.jobs_now[job].revision
-        return (
-            f"the job was defined after the event came (definitions@{revision}, the event saw those below"
-            f" {event.definitions})"
-        )
-    if is_waited_for:
-        return "the job waits for the asset only since a later definition"
-    return f"the job does not wait for asset {event.asset!r}"
-
-
-def as_plain(value: object) -> str:
-    """What `json.dumps` cannot write by itself, as ISO 8601."""
-    assert isinstance(value, datetime)
-    return value.isoformat()

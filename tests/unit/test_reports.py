@@ -27,18 +27,11 @@ from tidegate.core.instants import from_ms
 from tidegate.definitions.progress import WindowCount
 from tidegate.runtime.audit_log import EventName, Wanted, events_of
 from tidegate.runtime.definitions_view import DefinedJob
-from tidegate.runtime.explanation import (
-    Definitions,
-    Fate,
-    LastSeen,
-    OpenRound,
-    RoundReport,
-    explain_event,
-    explain_round,
-    fates,
-)
+from tidegate.runtime.event_report import Definitions, explain_event
+from tidegate.runtime.fates import Fate, OpenRound, fates
 from tidegate.runtime.mapping import plan
 from tidegate.runtime.pending import PendingRound, RoundState, WaitingEvent
+from tidegate.runtime.round_report import LastSeen, RoundReport, explain_round
 
 A = Asset("a")
 AT = 1_700_000_000_000

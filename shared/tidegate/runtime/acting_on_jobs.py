@@ -1,6 +1,5 @@
-"""What people do to jobs and runs: a record on `run-requests` that the dispatcher takes in its order (rule D3)."""
+"""Pausing and resuming a job, and starting a run of it: records on `run-requests` (rules D3, D4)."""
 
-import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,25 +8,17 @@ from secrets import token_hex
 from typing import Final, Literal
 from uuid import uuid4
 
-from aiokafka import TopicPartition
-
-from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.placement import partition_of
-from tidegate.contracts.runs import ACTIVE, FailRun, JobControl, ManualRun, Redrive, RunRequest
-from tidegate.contracts.topics import RUN_REQUESTS
+from tidegate.contracts.runs import JobControl, ManualRun, RunRequest
 from tidegate.core.errors import InvalidPartitionKeyError, NotPartitionedError, TidegateError
 from tidegate.core.keys import validate_key
 from tidegate.core.timetables import Timetable
 from tidegate.core.timetables.base import partitions_between, resolve_partition_date
 from tidegate.definitions import Job
+from tidegate.runtime.acting import WAIT_S, Written, write_to_dispatcher
 from tidegate.runtime.definitions_view import definitions_view
-from tidegate.runtime.job_runs import find_run, job_runs
-from tidegate.runtime.positions import committed_positions
-from tidegate.runtime.producer import acknowledged_producer, send_all
-from tidegate.runtime.topic_admin import admin_client
+from tidegate.runtime.job_runs import job_runs
 
-_POLL_S: Final = 0.1
-WAIT_S: Final = 10.0
 _LOOK_BACK_DAYS: Final = (1, 31, 366)
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
@@ -36,23 +27,10 @@ class InvalidRunIdError(TidegateError, ValueError):
     """A run id that a person gave, and that cannot be one."""
 
 
-class RunNotActiveError(TidegateError, RuntimeError):
-    """A run that a person wants to end, and that waits or has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A record that is on `run-requests`."""
-
-    position: str
-    is_read: bool
-    """Whether the dispatcher has taken it in; the audit log says what came of it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Triggered:
     run_id: str
-    sent: Sent
+    written: Written
 
 
 async def control_job(
@@ -63,7 +41,7 @@ async def control_job(
     *,
     by: str,
     wait_s: float = WAIT_S,
-) -> Sent:
+) -> Written:
     """Let the runs of a job wait, or go out again in order. Waits up to `wait_s` seconds for the dispatcher.
 
     Raises DefinitionError for a job that is not defined; one that was deleted while it was paused can be resumed.
@@ -78,7 +56,7 @@ async def control_job(
         view.defined(job)
     record = JobControl(kind=kind, id=token_hex(8), by=by, job=job)
     partition = partition_of(job, installation.partitions)
-    return await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+    return await write_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
 
 
 async def trigger(
@@ -123,31 +101,8 @@ async def trigger(
     record = ManualRun(by=by, request=request)
     partition = partition_of(job, installation.partitions)
     return Triggered(
-        request.run_id, await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+        request.run_id, await write_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
     )
-
-
-async def fail_run(bootstrap: str, namespace: str, run_id: str, *, by: str, wait_s: float = WAIT_S) -> Sent:
-    """End as failed a run of which no end is reported, as when its worker died with it; the next may then go out.
-
-    A worker that lives on is not stopped by it. Waits up to `wait_s` seconds for the dispatcher. Raises NoSuchRunError,
-    and RunNotActiveError for a run that waits or has ended.
-    """
-    run, partition = await find_run(bootstrap, run_id)
-    if run.state not in ACTIVE:
-        raise RunNotActiveError(
-            f"run {run_id!r} of job {run.job!r} is {run.state.value}: only a run that was sent and has not ended"
-            " can be ended as failed"
-        )
-    record = FailRun(
-        id=token_hex(8),
-        by=by,
-        run_id=run_id,
-        job=run.job,
-        attempt=run.attempt,
-        partition_key=run.partition_key,
-    )
-    return await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
 
 
 def check_key(job: Job, key: str | None, now: datetime, *, is_unpartitioned: bool) -> datetime | None:
@@ -163,7 +118,7 @@ def check_key(job: Job, key: str | None, now: datetime, *, is_unpartitioned: boo
             latest = _latest_key(schedule, now)
             advice = "" if latest is None else f" (the latest is {latest})"
             raise InvalidPartitionKeyError(
-                f"job {job.id!r} runs for partitions: give --partition-key{advice}, or --unpartitioned for a run"
+                f"job {job.id!r} runs for partitions: give --key{advice}, or --unpartitioned for a run"
                 " without, which nothing that waits for partitions will follow"
             )
         return None
@@ -198,32 +153,3 @@ def _partitions(schedule: Timetable | None, now: datetime, days: int) -> Iterato
                 yield run.partition_date, run.partition_key
     except NotPartitionedError:
         return
-
-
-async def send_to_dispatcher(
-    bootstrap: str,
-    namespace: str,
-    record: JobControl | ManualRun | Redrive | FailRun,
-    partition: int,
-    wait_s: float,
-) -> Sent:
-    """Write a record to `run-requests`, and wait up to `wait_s` seconds until the dispatcher has taken it in."""
-    async with acknowledged_producer(bootstrap, "tidegate-operator") as producer:
-        (stored,) = await send_all(producer, [Outgoing(RUN_REQUESTS, partition, None, record.to_bytes())])
-    tp = TopicPartition(RUN_REQUESTS, partition)
-    return Sent(
-        f"{RUN_REQUESTS}/{partition}@{stored.offset}",
-        await _is_read(bootstrap, f"{namespace}-dispatcher", tp, stored.offset, wait_s),
-    )
-
-
-async def _is_read(bootstrap: str, group: str, tp: TopicPartition, offset: int, wait_s: float) -> bool:
-    try:
-        async with admin_client(bootstrap) as admin, asyncio.timeout(wait_s):
-            while True:
-                position = (await committed_positions(admin, group, [tp])).get(tp)
-                if position is not None and position.offset > offset:
-                    return True
-                await asyncio.sleep(_POLL_S)
-    except TimeoutError:
-        return False

@@ -11,11 +11,12 @@ from tidegate.cli.options import (
     ByOption,
     JobArgument,
     KafkaOption,
+    KeyOption,
     NamespaceOption,
     person,
 )
-from tidegate.runtime.dispatching import Sent, control_job
-from tidegate.runtime.dispatching import trigger as trigger_run
+from tidegate.runtime.acting_on_jobs import control_job
+from tidegate.runtime.acting_on_jobs import trigger as trigger_run
 
 
 def pause(
@@ -24,7 +25,7 @@ def pause(
     kafka: KafkaOption = DEFAULT_KAFKA,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """Let the runs of JOB wait: its windows go on filling, and no command goes out."""
+    """Let the runs of JOB wait: its rounds go on filling, and no command goes out."""
     _control("pause", job, by, kafka, namespace)
 
 
@@ -40,9 +41,7 @@ def resume(
 
 def trigger(
     job: JobArgument,
-    partition_key: Annotated[
-        str | None, typer.Option("--partition-key", help="The partition that the run is about.")
-    ] = None,
+    key: KeyOption = None,
     unpartitioned: Annotated[
         bool, typer.Option("--unpartitioned", help="Run a job that has partitions without one.")
     ] = False,
@@ -53,22 +52,18 @@ def trigger(
     kafka: KafkaOption = DEFAULT_KAFKA,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """Start a run of JOB now; a window of that key that is filling goes on doing so."""
+    """Start a run of JOB now; a round of that key that is filling goes on doing so."""
     done = asyncio.run(
         trigger_run(
-            *(kafka, namespace, job, partition_key),
+            *(kafka, namespace, job, key),
             by=person(by),
             is_unpartitioned=unpartitioned,
             run_id=run_id,
         )
     )
-    typer.echo(f"trigger {job}: {_state(done.sent)}; run {done.run_id}")
+    typer.echo(f"trigger {job}: {done.written.state}; run {done.run_id}")
 
 
 def _control(kind: Literal["pause", "resume"], job: str, by: str, kafka: str, namespace: str) -> None:
-    sent = asyncio.run(control_job(kafka, namespace, kind, job, by=person(by)))
-    typer.echo(f"{kind} {job}: {_state(sent)}; `tidegate audit --job {job}` tells what came of it")
-
-
-def _state(sent: Sent) -> str:
-    return "done" if sent.is_read else "written, and waiting for the dispatcher (`tidegate status`)"
+    done = asyncio.run(control_job(kafka, namespace, kind, job, by=person(by)))
+    typer.echo(f"{kind} {job}: {done.state}; `tidegate audit --job {job}` tells what came of it")

@@ -1,10 +1,12 @@
-"""`tidegate redrive --run`: have a run sent that was undeliverable, once what stood in its way is gone (rule T8)."""
+"""What people do to a run: send one again that was undeliverable (rule T8), end one of which no end is reported."""
 
 from secrets import token_hex
 
 from pydantic import ValidationError
 
 from tidegate.contracts.runs import (
+    ACTIVE,
+    FailRun,
     Redrive,
     RunRequest,
     RunState,
@@ -12,15 +14,20 @@ from tidegate.contracts.runs import (
     requests_in,
 )
 from tidegate.contracts.topics import RUN_REQUESTS
+from tidegate.core.errors import TidegateError
+from tidegate.runtime.acting import WAIT_S, Written, write_to_dispatcher
 from tidegate.runtime.dead_letters import CannotRedriveError
-from tidegate.runtime.dispatching import WAIT_S, Sent, send_to_dispatcher
 from tidegate.runtime.job_runs import find_run
 from tidegate.runtime.reading import log_reader
 
 
+class RunNotActiveError(TidegateError, RuntimeError):
+    """A run that a person wants to end, and that waits or has ended."""
+
+
 async def redrive_run(
     bootstrap: str, namespace: str, run_id: str, *, by: str, wait_s: float = WAIT_S
-) -> Sent:
+) -> Written:
     """Send the request of an undeliverable run again; the dispatcher looks at the run's state once more.
 
     Waits up to `wait_s` seconds for the dispatcher. Raises NoSuchRunError, and CannotRedriveError for a run that is not
@@ -39,7 +46,32 @@ async def redrive_run(
         )
     origin, request = found
     record = Redrive(id=token_hex(8), by=by, origin=origin, request=request)
-    return await send_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+    return await write_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
+
+
+async def fail_run(
+    bootstrap: str, namespace: str, run_id: str, *, by: str, wait_s: float = WAIT_S
+) -> Written:
+    """End as failed a run of which no end is reported, as when its worker died with it; the next may then go out.
+
+    A worker that lives on is not stopped by it. Waits up to `wait_s` seconds for the dispatcher. Raises NoSuchRunError,
+    and RunNotActiveError for a run that waits or has ended.
+    """
+    run, partition = await find_run(bootstrap, run_id)
+    if run.state not in ACTIVE:
+        raise RunNotActiveError(
+            f"run {run_id!r} of job {run.job!r} is {run.state.value}: only a run that was sent and has not ended"
+            " can be ended as failed"
+        )
+    record = FailRun(
+        id=token_hex(8),
+        by=by,
+        run_id=run_id,
+        job=run.job,
+        attempt=run.attempt,
+        partition_key=run.partition_key,
+    )
+    return await write_to_dispatcher(bootstrap, namespace, record, partition, wait_s)
 
 
 async def _request(bootstrap: str, run_id: str, partition: int) -> tuple[str, RunRequest] | None:
