@@ -322,10 +322,14 @@ class PartitionOwner:
         return moved
 
     async def _append_changes(self) -> None:
-        """Put every revision that the view shows on the partitions it is missing from (rule R6)."""
+        """Put every revision that the view shows on the partitions it is missing from (rule R6).
+
+        A partition that feeds no shard needs none, and would never be seen to have folded one.
+        """
         changes = [
             (tp.partition, DefinitionChange(job=job, revision=revision, routing=self._routing(job, revision)))
             for tp in self.consumer.started
+            if self._shards(tp)
             for job, revision in self._view.revisions().items()
             if revision > self._revisions[tp.partition].get(job, -1)
         ]
