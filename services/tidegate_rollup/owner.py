@@ -37,16 +37,8 @@ from tidegate.runtime.state import ServiceState
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_rollup.acted import acted
 from tidegate_rollup.again import map_again, sendable, waiting
-from tidegate_rollup.decide import (
-    SERVICE,
-    Input,
-    Pending,
-    audit_entry,
-    by_shard,
-    chunks,
-    inputs_of,
-    run_request,
-)
+from tidegate_rollup.inputs import Input, by_shard, chunks, inputs_of
+from tidegate_rollup.outbox import SERVICE, OutboxItem, audit_entry, run_request
 from tidegate_rollup.store import Applied, RoundStore
 
 log = structlog.get_logger()
@@ -79,7 +71,7 @@ class PartitionOwner:
         self._view, self._counts, self._store, self._producer = view, view.installation, store, producer
         self._settings, self._admin, self._redis, self._group = settings, admin, redis, group
         self._believed: dict[int, int | None] = {}
-        self._outbox: dict[tuple[int, int], list[Pending]] = {}
+        self._outbox: dict[tuple[int, int], list[OutboxItem]] = {}
         """By (partition, shard), in the order of the log."""
         self._committed: dict[int, Position] = {}
         self._times: dict[int, int] = {}
@@ -322,10 +314,14 @@ class PartitionOwner:
         return moved
 
     async def _append_changes(self) -> None:
-        """Put every revision that the view shows on the partitions it is missing from (rule R6)."""
+        """Put every revision that the view shows on the partitions it is missing from (rule R6).
+
+        A partition that feeds no shard needs none, and would never be seen to have folded one.
+        """
         changes = [
             (tp.partition, DefinitionChange(job=job, revision=revision, routing=self._routing(job, revision)))
             for tp in self.consumer.started
+            if self._shards(tp)
             for job, revision in self._view.revisions().items()
             if revision > self._revisions[tp.partition].get(job, -1)
         ]
@@ -414,7 +410,7 @@ class PartitionOwner:
         return f"{source_of(tp, self._committed[partition].incarnation)}#{shard}"
 
     def _written_out(
-        self, partition: int, outbox: Sequence[Pending]
+        self, partition: int, outbox: Sequence[OutboxItem]
     ) -> tuple[dict[int, list[RunRequest]], list[AuditEntry]]:
         """The run requests of an outbox by the partition of their job, and the audit entries."""
         requests: dict[int, list[RunRequest]] = {}
@@ -434,7 +430,7 @@ class PartitionOwner:
         return requests, audit
 
     async def _map_again(
-        self, partition: int, shard: int, outbox: Sequence[Pending]
+        self, partition: int, shard: int, outbox: Sequence[OutboxItem]
     ) -> tuple[dict[int, list[tuple[int, int, Mapped]]], list[AuditEntry]]:
         """What waited under older definitions (R6): contributions by their partition, and what counts nowhere now."""
         moved = [each for each in outbox if each.moved_round is not None]

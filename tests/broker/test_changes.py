@@ -218,3 +218,21 @@ async def test_a_change_that_redis_lost_is_made_again_from_the_log(at: Installed
         await give(at, *(event(hour, "a", partition_key=hour) for hour in more))
         await until_runs(at, Run("join", "2026-08-19", (*hours, *more)))
     assert await audit_kinds(at) == {AuditKind.DEFINITION_CHANGED}
+
+
+@pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+async def test_a_partition_that_feeds_no_shard_is_told_of_no_change(install: Install) -> None:
+    at = install(partitions=2, shards=1)
+    fed = contributions_partition(0, at.partitions)
+
+    async def told() -> list[int]:
+        return [record.partition for record in await read_all(at.kafka, CONTRIBUTIONS)]
+
+    async def is_told() -> bool:
+        return bool(await told())
+
+    await apply_definitions(at.kafka, Definitions((job(),), ()))
+    with at.service("rollup") as rollup:
+        rollup.wait_ready()
+        await until_async(is_told, "the change to be appended")
+    assert await told() == [fed], "one step appends the changes of all partitions"

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from tests.broker.conftest import Install, Installed, define, read_all, send, until_async
 from tests.broker.events import audit, event, give
 from tests.packages import install_package
@@ -335,3 +337,15 @@ async def test_teams_are_filtered_from_the_switch_on_until_the_switch_off(instal
         ("4 closed", "blue_alias"),
     ]
     assert all("'blue'" in each.message and "'red'" in each.message for each in refused)
+
+
+@pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+async def test_more_partitions_than_a_commit_can_tell_of_hold_the_mapper_back_before_it_reads(
+    install: Install,
+) -> None:
+    at = install(more=(team_events_topic("wide", 430),))
+    with at.service("mapper") as mapper:
+        reason = mapper.wait_not_ready("session")
+        while "NotFitError" not in reason:
+            reason = mapper.wait_not_ready("session")
+        assert "432 partitions of `asset-events`" in reason

@@ -24,12 +24,14 @@ from tidegate import (
     WeekWindow,
     YearWindow,
 )
+from tidegate.contracts.definitions import Installation
 from tidegate.contracts.topics import CONTRIBUTIONS, DEFINITIONS, declared_topics, run_commands_topic
 from tidegate.runtime.checking import (
     LongestWait,
     MadeBy,
     longest_wait,
     memory_problems,
+    metadata_problems,
     retention_warnings,
     state_problems,
 )
@@ -228,3 +230,16 @@ def test_several_nodes_of_a_cluster_are_one_setting() -> None:
         "rediss://u:p,w@two:2/0?a=b",
     ]
     assert addresses("redis://[::1]:6379") == ["redis://[::1]:6379"]
+
+
+def test_more_partitions_of_events_than_a_commit_can_tell_of_are_refused_with_what_to_set() -> None:  # I1
+    counts = Installation(partitions=256, shards=128)
+    own = {"asset-events": 200, "asset-events.rejected": 5_000, "contributions": 256, "asset-eventsx": 5_000}
+    assert metadata_problems(counts, own | {"asset-events.blue": 200}, {}) == []
+    more = own | {"asset-events.blue": 230}
+    (said,) = metadata_problems(counts, more, {})
+    assert "430 partitions of `asset-events` and its teams' topics" in said
+    assert "of which the brokers allow 4096: set their offset.metadata.max.bytes to 5120 or more" in said
+    assert metadata_problems(counts, more, {"offset.metadata.max.bytes": "5120"}) == []
+    (said,) = metadata_problems(counts, {"asset-events": 100}, {"offset.metadata.max.bytes": "1700"})
+    assert "there are 128 shards" in said

@@ -4,8 +4,8 @@ import json
 import unicodedata
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from random import Random
 from typing import Any
-from zlib import crc32
 
 import pytest
 from aiokafka import TopicPartition
@@ -59,7 +59,7 @@ from tidegate.core.plain import from_plain, plain
 from tidegate.core.timetables import PartitionedAssetTimetable
 from tidegate.core.windows import DayWindow
 from tidegate.definitions import Asset, Job
-from tidegate.runtime.positions import Gap, Highs, Position, decide_start, source_of
+from tidegate.runtime.positions import Gap, Highs, Position, decide_start, most_metadata, source_of
 
 GOLDEN = Path(__file__).parent.parent / "contracts" / "golden"
 
@@ -735,9 +735,36 @@ def test_a_position_survives_its_way_through_the_broker(position: Position) -> N
     assert Position.from_kafka(position.to_kafka()) == position
 
 
-def test_the_metadata_of_256_sources_fits() -> None:
-    highs = {f"asset-events.blue/{number}": (crc32(b"%d" % number), 0) for number in range(256)}
-    assert len(Position(1, 1_268_557_205_250, highs).to_kafka().metadata) <= 4096
+@pytest.mark.parametrize("partitions", [1, 8, 400])
+def test_where_400_partitions_were_read_to_fits_beside_an_offset_and_never_takes_more_than_is_told(
+    partitions: int,
+) -> None:
+    draw = Random(partitions)  # 12 digits, which compress badly
+    names = [f"asset-events.t{number // partitions}/{number % partitions}" for number in range(400)]
+    draw.shuffle(names)
+    highs = {name: (draw.randrange(10**11, 10**12), 0) for name in names}
+    position = Position(10**12, 1_768_557_205_250, highs)
+    size = len(position.to_kafka().metadata)
+    assert Position.from_kafka(position.to_kafka()) == position
+    assert size <= most_metadata(names, with_ordinals=False) + 20
+    if partitions > 1:
+        assert size <= 4096
+
+
+def test_of_a_log_that_began_anew_only_the_newest_coordinates_are_kept_and_the_older_are_no_input() -> None:
+    highs = Highs({"contributions/1#5": (7, 2), "contributions/1#6": (4, 0), "contributions/11#5": (9, 0)})
+    assert highs.is_new("contributions/1#5", 7, 3)
+    assert highs.is_new("contributions/1~1#5", 0, 0)
+    assert not highs.is_new("contributions/1#5", 8, 0), "what lives on of the older log"
+    assert highs.is_new("contributions/1~10#5", 0, 0)
+    assert not highs.is_new("contributions/1~9#5", 3, 0)
+    assert highs.is_new("contributions/1~10#5", 0, 1)
+    kept = {"contributions/1~10#5": (0, 1), "contributions/1#6": (4, 0), "contributions/11#5": (9, 0)}
+    assert highs.snapshot() == kept
+    for known in (kept, dict(reversed([*kept.items(), ("contributions/1~2#5", (5, 0))]))):
+        again = Highs(known)
+        assert again.snapshot() == kept
+        assert not again.is_new("contributions/1~9#5", 3, 0)
 
 
 def test_a_log_that_began_anew_is_another_source() -> None:

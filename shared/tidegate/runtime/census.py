@@ -7,6 +7,7 @@ together is looked at in one call each, so that a rollup that is at work meanwhi
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from redis.asyncio import Redis
@@ -27,19 +28,21 @@ IN_SHARD: Final = (
     "revisions",
     "due",
     "gone",
+    "replays",
     "round",
     "moved",
 )
 IN_PARTITION: Final = ("log", "runs", "active", "queued", "paused", "queue", "sent")
-ALONE: Final = ("installation", "started")
+ALONE: Final = ("installation", "started", "checks")
 EXPIRING: Final = {"seen": "event", "accept-gap": "accepted gap"}
 """Keys that have a time to live, with their kinds."""
 
-# KEYS[1] open   [2] marks   [3] expiry   [4] kept   [5] due   [6] outbox   [7] revisions   [8] gone
+# KEYS[1] open   [2] marks   [3] expiry   [4] kept   [5] due   [6] outbox   [7] revisions   [8] gone   [9] replays
+# KEYS[10] log
 # ARGV[1] where the names were found   [2] what every key of the shard begins with   [3...] names
 # -> those that lack what belongs to them, as of this moment
 _ODD: Final = """
-local open, marks, expiry, kept, due, outbox, revisions, gone = unpack(KEYS)
+local open, marks, expiry, kept, due, outbox, revisions, gone, replays, log = unpack(KEYS)
 local where, prefix, odd, call = ARGV[1], ARGV[2], {}, redis.call
 local function is_round(name) return call('EXISTS', prefix .. 'round:' .. name) == 1 end
 local is_odd = {
@@ -50,6 +53,13 @@ local is_odd = {
   expiry = function(name) return call('ZSCORE', expiry, name) and call('HEXISTS', marks, name) == 0 end,
   kept = function(name) return call('HEXISTS', kept, name) == 1 and call('HEXISTS', marks, name) == 0 end,
   gone = function(name) return call('ZSCORE', gone, name) and call('HEXISTS', revisions, name) == 0 end,
+  replays = function(name)
+    return call('ZSCORE', replays, name) and call('HEXISTS', log, 'high:' .. name) == 0
+  end,
+  log = function(name)
+    local source = string.match(name, '^high:(replay/.*)$')
+    return source and call('HEXISTS', log, name) == 1 and not call('ZSCORE', replays, source)
+  end,
   moved = function(name)
     return call('EXISTS', prefix .. 'moved:' .. name) == 1 and call('HEXISTS', outbox, name) == 0
   end,
@@ -59,15 +69,39 @@ for n = 3, #ARGV do
 end
 return odd
 """
-_LACKS: Final[Mapping[str, str]] = {
-    "round": "a round that is not among the open ones",
-    "open": "an open round that holds nothing",
-    "due": "a deadline of no round",
-    "marks": "a mark of a fired round that never expires",
-    "expiry": "a place to expire for no mark",
-    "kept": "what a fired round held, without its mark",
-    "gone": "a deleted job without its revision",
-    "moved": "a round to map again that no outbox names",
+
+
+class Lack(StrEnum):
+    """What is wrong with a key, or with something in it."""
+
+    ROUND = "round"
+    OPEN = "open"
+    DUE = "due"
+    MARKS = "marks"
+    EXPIRY = "expiry"
+    KEPT = "kept"
+    GONE = "gone"
+    REPLAYS = "replays"
+    LOG = "log"
+    MOVED = "moved"
+    # The values above are the kinds of keys in which the script looks; those below are no such kind.
+    UNKNOWN = "unknown"
+    LASTING = "lasting"
+
+
+LACKS: Final[Mapping[Lack, str]] = {
+    Lack.ROUND: "a round that is not among the open ones",
+    Lack.OPEN: "an open round that holds nothing",
+    Lack.DUE: "a deadline of no round",
+    Lack.MARKS: "a mark of a fired round that never expires",
+    Lack.EXPIRY: "a place to expire for no mark",
+    Lack.KEPT: "what a fired round held, without its mark",
+    Lack.GONE: "a deleted job without its revision",
+    Lack.REPLAYS: "a place to expire for no coordinates of a replay",
+    Lack.LOG: "coordinates of a replay that never expire",
+    Lack.MOVED: "a round to map again that no outbox names",
+    Lack.UNKNOWN: "a key that no program makes",
+    Lack.LASTING: "a key that should expire and never does",
 }
 
 
@@ -79,7 +113,7 @@ class Orphan:
     """The key that holds it."""
     name: str
     """What it is in the key; empty for the key itself."""
-    what: str
+    lack: Lack
     shard: int | None = None
 
 
@@ -123,7 +157,7 @@ async def census(
         kind, shard, rest = kind_of(str(key).removeprefix(prefix), shards, partitions)
         found.kinds[kind or "unknown"] += 1
         if kind is None:
-            found.orphans.append(Orphan(str(key), "", "a key that no program makes"))
+            found.orphans.append(Orphan(str(key), "", Lack.UNKNOWN))
         elif shard is not None and kind in ("round", "moved"):
             names = rounds.setdefault((shard, kind), [])
             names.append(rest)
@@ -141,14 +175,14 @@ async def census(
         await _look(redis, namespace, shard, partitions, kind, names, found)
     await _expiring(redis, lasting, found)
     for shard in range(shards):
-        for kind in ("open", "due", "expiry", "gone", "marks", "kept"):
+        for kind in ("open", "due", "expiry", "gone", "marks", "kept", "replays", "log"):
             async for names in _names(redis, shard_prefix(namespace, shard) + kind, kind):
                 await _look(redis, namespace, shard, partitions, kind, names, found)
     return found
 
 
 async def _names(redis: Redis, key: str, kind: str) -> AsyncIterator[list[str]]:
-    cursor, is_hash = 0, kind in ("marks", "kept")
+    cursor, is_hash = 0, kind in ("marks", "kept", "log")
     while True:
         if is_hash:
             cursor, fields = await redis.hscan(key, cursor, count=_PAGE)
@@ -167,12 +201,12 @@ async def _look(
 ) -> None:
     prefix = shard_prefix(namespace, shard)
     outbox = f"outbox:{contributions_partition(shard, partitions)}"
-    of_shard = ("open", "marks", "expiry", "kept", "due", outbox, "revisions", "gone")
+    of_shard = ("open", "marks", "expiry", "kept", "due", outbox, "revisions", "gone", "replays", "log")
     keys = [prefix + name for name in of_shard]
     for name in await redis.eval(_ODD, len(keys), *keys, kind, prefix, *names):
         whole = kind in ("round", "moved")
         key = f"{prefix}{kind}:{name}" if whole else prefix + kind
-        found.orphans.append(Orphan(key, "" if whole else str(name), _LACKS[kind], shard))
+        found.orphans.append(Orphan(key, "" if whole else str(name), Lack(kind), shard))
 
 
 async def _expiring(redis: Redis, keys: Sequence[str], found: Census) -> None:
@@ -182,4 +216,4 @@ async def _expiring(redis: Redis, keys: Sequence[str], found: Census) -> None:
         lives = await pipeline.execute()
     for key, seconds in zip(keys, lives, strict=True):
         if seconds == -1:
-            found.orphans.append(Orphan(key, "", "a key that should expire and never does"))
+            found.orphans.append(Orphan(key, "", Lack.LASTING))

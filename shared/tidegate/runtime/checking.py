@@ -12,16 +12,19 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import structlog
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from redis.asyncio import Redis
 
 from tidegate.contracts.definitions import Installation
+from tidegate.contracts.placement import contributions_partition
 from tidegate.contracts.redis_keys import installation_key
 from tidegate.contracts.topics import (
     ACCEPTED,
     ASSET_EVENTS,
     CONTRIBUTIONS,
     DEFINITIONS,
+    REJECTED,
     RUN_EVENTS,
     RUN_REQUESTS,
     Topic,
@@ -34,6 +37,8 @@ from tidegate.core.windows.base import UTC_ZONE, CalendarWindow
 from tidegate.definitions import Job
 from tidegate.definitions.routes import JobRoutes
 from tidegate.runtime.definitions_view import DefinitionsView
+from tidegate.runtime.installing import partition_counts
+from tidegate.runtime.positions import most_metadata, source_of
 from tidegate.runtime.redis import Memory, memory_of
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.topic_admin import FoundTopic, broker_settings, differences, found_topics
@@ -41,6 +46,13 @@ from tidegate.runtime.topic_admin import FoundTopic, broker_settings, difference
 log = structlog.get_logger()
 
 _GROUPS_READ: Final = (ASSET_EVENTS, ACCEPTED, CONTRIBUTIONS, RUN_REQUESTS, RUN_EVENTS)
+
+
+_METADATA_BYTES: Final = 4_096
+"""What brokers allow beside a committed offset unless they are told otherwise."""
+
+_INCARNATION: Final = 9
+"""Logs that began anew have longer names; more often than this none does."""
 
 
 class NotFitError(TidegateError, RuntimeError):
@@ -61,8 +73,9 @@ async def check_installation(
     assert view.installation is not None
     topics = [*declared_topics(view.installation.partitions), *more]
     found = await found_topics(admin, [topic.name for topic in topics])
-    memory = await memory_of(redis)
+    memory, broker = await memory_of(redis), await broker_settings(admin)
     wrong = [str(each) for each in differences(found, topics)]
+    wrong += metadata_problems(view.installation, await partition_counts(admin), broker)
     wrong += memory_problems(memory, trust=settings.trust_redis_policy)
     if not wrong:  # a Redis that evicts, or is full, is not written to
         made_by = MadeBy.of(view.installation, view.incarnation)
@@ -73,7 +86,7 @@ async def check_installation(
         log.warning("redis_policy_unchecked", nodes=unknown, trusted=True)
     jobs = [each.job for each in view.jobs().values()]
     horizon = timedelta(seconds=settings.dedupe_horizon_s)
-    for warning in retention_warnings(found, await broker_settings(admin), longest_wait(jobs), horizon):
+    for warning in retention_warnings(found, broker, longest_wait(jobs), horizon):
         log.warning("retention_too_short", warning=warning)
 
 
@@ -99,6 +112,40 @@ def memory_problems(memory: Iterable[Memory], *, trust: bool = False) -> list[st
             wrong.append(
                 f"{server} is full, it uses {each.used} of {each.limit} bytes (maxmemory), so that nothing can be"
                 " written: give it more memory"
+            )
+    return wrong
+
+
+def metadata_problems(
+    installation: Installation, partitions: Mapping[str, int], broker: Mapping[str, str]
+) -> list[str]:
+    """Why some commits could never succeed: what E1 needs travels in the metadata of offsets, which brokers limit (I1).
+
+    `partitions` says by topic how many there are. The mapper keeps coordinates of every partition that events come by,
+    the dispatcher of every shard.
+    """
+    limit = int(broker.get("offset.metadata.max.bytes", _METADATA_BYTES))
+    events = [
+        source_of(TopicPartition(topic, number), _INCARNATION)
+        for topic, count in partitions.items()
+        if topic == ASSET_EVENTS or (topic.startswith(f"{ASSET_EVENTS}.") and topic != REJECTED)
+        for number in range(count)
+    ]
+    shards = []
+    for shard in range(installation.shards):
+        partition = contributions_partition(shard, installation.partitions)
+        shards.append(f"{source_of(TopicPartition(CONTRIBUTIONS, partition), _INCARNATION)}#{shard}")
+    wrong = []
+    for what, sources, with_ordinals in (
+        (f"partitions of `{ASSET_EVENTS}` and its teams' topics", events, False),
+        ("shards", shards, True),
+    ):
+        needed = most_metadata(sources, with_ordinals=with_ordinals)
+        if needed > limit:
+            wrong.append(
+                f"there are {len(sources)} {what}, and where each was read to takes up to {needed} bytes beside a"
+                f" committed offset, of which the brokers allow {limit}: set their offset.metadata.max.bytes to"
+                f" {-(-needed // 1024) * 1024} or more (the usual {_METADATA_BYTES} do for about 400 partitions)"
             )
     return wrong
 

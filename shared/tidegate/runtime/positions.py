@@ -1,9 +1,11 @@
 """Where to start reading, and what is remembered beside an offset (rule E1, E2)."""
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final
 from zlib import compress, decompress
 
@@ -12,7 +14,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.structs import OffsetAndMetadata
 
 _PLAIN_BYTES: Final = 1_500
-"""Longer metadata is compressed: brokers allow 4,096 bytes (offset.metadata.max.bytes)."""
+"""Longer metadata is packed and compressed: brokers allow 4,096 bytes (offset.metadata.max.bytes)."""
+
+_OFFSET_BYTES: Final = 8
+_ORDINAL_BYTES: Final = 4
+_INCARNATION: Final = re.compile(r"~(\d+)(?=#\d+$|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +35,18 @@ class Position:
     """How often the partition's log was seen to have begun anew: its offsets then count from 0 again."""
 
     def to_kafka(self) -> OffsetAndMetadata:
-        """As readable JSON, compressed where it is long."""
-        highs = ",".join(f"{source}={offset}.{ordinal}" for source, (offset, ordinal) in self.highs.items())
-        data = {"t": self.at, "h": highs} | ({"i": self.incarnation} if self.incarnation else {})
-        text = json.dumps(data, separators=(",", ":"))
+        """As readable JSON; where it is long, with the coordinates behind it as columns of bytes, all compressed."""
+        head = {"t": self.at} | ({"i": self.incarnation} if self.incarnation else {})
+        highs = sorted(self.highs.items())
+        text = _json(
+            head | {"h": ",".join(f"{name}={offset}.{ordinal}" for name, (offset, ordinal) in highs)}
+        )
         if len(text) > _PLAIN_BYTES:
-            text = "z" + b64encode(compress(text.encode())).decode()
+            names = _json(head | {"h": ",".join(name for name, _ in highs)})
+            columns = _columns((offset for _, (offset, _) in highs), _OFFSET_BYTES)
+            columns += _columns((ordinal for _, (_, ordinal) in highs), _ORDINAL_BYTES)
+            # Apart, since names repeat and coordinates do not.
+            text = f"z{_squeezed(names.encode())}.{_squeezed(columns)}"
         return OffsetAndMetadata(self.offset, text)
 
     @classmethod
@@ -42,26 +54,92 @@ class Position:
         if not committed.metadata:  # committed by another tool
             return cls(committed.offset)
         text = committed.metadata
-        data = json.loads(decompress(b64decode(text[1:])) if text.startswith("z") else text)
-        highs = {}
-        for item in filter(None, data["h"].split(",")):
-            source, _, coordinates = item.rpartition("=")
-            offset, _, ordinal = coordinates.partition(".")
-            highs[source] = (int(offset), int(ordinal))
+        if not text.startswith("z"):
+            data = json.loads(text)
+            highs = {}
+            for item in filter(None, data["h"].split(",")):
+                source, _, coordinates = item.rpartition("=")
+                offset, _, ordinal = coordinates.partition(".")
+                highs[source] = (int(offset), int(ordinal))
+            return cls(committed.offset, data["t"], highs, data.get("i", 0))
+        head, columns = (decompress(b64decode(part)) for part in text[1:].split("."))
+        data = json.loads(head)
+        names = data["h"].split(",")
+        split = len(names) * _OFFSET_BYTES
+        offsets, ordinals = (_read_columns(part, len(names)) for part in (columns[:split], columns[split:]))
+        highs = dict(zip(names, zip(offsets, ordinals, strict=True), strict=True))
         return cls(committed.offset, data["t"], highs, data.get("i", 0))
 
 
+def _json(data: Mapping[str, object]) -> str:
+    return json.dumps(data, separators=(",", ":"))
+
+
+def _squeezed(data: bytes) -> str:
+    return b64encode(compress(data, 9)).decode()
+
+
+def _columns(numbers: Iterable[int], width: int) -> bytes:
+    """The first byte of every number, then the second of each: those that are 0 everywhere take next to nothing."""
+    rows = b"".join(number.to_bytes(width, "big") for number in numbers)
+    return b"".join(rows[n::width] for n in range(width))
+
+
+def _read_columns(columns: bytes, count: int) -> list[int]:
+    return [int.from_bytes(columns[n::count], "big") for n in range(count)]
+
+
+def most_metadata(sources: Collection[str], *, with_ordinals: bool) -> int:
+    """How many bytes the metadata of a position may take once something was read of all of `sources`.
+
+    Taken at offsets up to a million millions, which compress badly, and at ordinals up to 65,535 where there are any.
+    Of the 4,096 bytes that brokers allow unless told otherwise, 400 sources without ordinals take nearly all.
+    """
+    highs = {}
+    for source in sources:
+        random = blake2b(source.encode(), digest_size=7).digest()
+        ordinal = int.from_bytes(random[5:], "big") if with_ordinals else 0
+        highs[source] = (int.from_bytes(random[:5], "big"), ordinal)
+    return len(Position(10**12, 10**13, highs, 9).to_kafka().metadata)
+
+
 class Highs:
-    """The highest coordinates read per source; says which entries are new."""
+    """The highest coordinates read per source; says which entries are new.
+
+    Where a log began anew, only the source of its newest incarnation is kept. What a process that lives on may still
+    send of an older one is a repeat, or was read of a log that a person has given up by accepting the gap: its owner
+    sends all that is left of the older log, acknowledged, before anything of the newer one. So once the newer one was
+    seen, the older one is no input, and no coordinates of it are needed to tell.
+    """
 
     def __init__(self, known: Mapping[str, tuple[int, int]]) -> None:
-        self._known = dict(known)
+        self._known: dict[str, tuple[int, int]] = {}
+        self._newest: dict[str, tuple[int, str]] = {}
+        """By log how often it was seen to have begun anew, and the source that says so."""
+        for source, coordinates in known.items():
+            if self._is_of_the_newest(source):
+                self._known[source] = coordinates
 
     def is_new(self, source: str, offset: int, ordinal: int = 0) -> bool:
         """Whether (offset, ordinal) is above everything seen of `source`; if so it is now the highest."""
-        if (offset, ordinal) <= self._known.get(source, (-1, -1)):
+        known = self._known.get(source)
+        if known is None and not self._is_of_the_newest(source):
+            return False
+        if known is not None and (offset, ordinal) <= known:
             return False
         self._known[source] = (offset, ordinal)
+        return True
+
+    def _is_of_the_newest(self, source: str) -> bool:
+        """Whether no newer incarnation of its log was seen; if it is newer itself, the older one is forgotten."""
+        found = _INCARNATION.search(source)
+        log, incarnation = _INCARNATION.sub("", source), int(found[1]) if found else 0
+        newest, of_the_newest = self._newest.get(log, (incarnation, source))
+        if incarnation < newest:
+            return False
+        if incarnation > newest:
+            self._known.pop(of_the_newest, None)
+        self._newest[log] = (incarnation, source)
         return True
 
     def snapshot(self) -> dict[str, tuple[int, int]]:
