@@ -366,7 +366,13 @@ class PartitionOwner:
         audit: list[AuditEntry] = []
         for (partition, shard), outbox in sending.items():
             requests, noted = self._written_out(partition, outbox)
-            again, closed = await self._map_again(partition, shard, outbox)
+            mapped_again = await self._map_again(partition, shard, outbox)
+            if mapped_again is None:
+                metrics.STATE_MISMATCHES.inc()
+                log.warning("shard_set_back", shard=shard, outcome="what waited there is folded again")
+                self.consumer.restart()
+                return
+            again, closed = mapped_again
             audit += noted + closed
             source = self._source_of(partition, shard)
             encode = partial(_encode, source)
@@ -431,10 +437,15 @@ class PartitionOwner:
 
     async def _map_again(
         self, partition: int, shard: int, outbox: Sequence[OutboxItem]
-    ) -> tuple[dict[int, list[tuple[int, int, Mapped]]], list[AuditEntry]]:
-        """What waited under older definitions (R6): contributions by their partition, and what counts nowhere now."""
+    ) -> tuple[dict[int, list[tuple[int, int, Mapped]]], list[AuditEntry]] | None:
+        """What waited under older definitions (R6): contributions by their partition, and what counts nowhere now.
+
+        None where the shard has lost what waits, which is neither sent nor acknowledged then.
+        """
         moved = [each for each in outbox if each.moved_round is not None]
-        read = await self._store.moved((shard, each) for each in moved)
+        read = await self._store.moved(partition, shard, moved)
+        if read is None:
+            return None
         fields = {each.field: held for each, held in zip(moved, read, strict=True)}
         by_partition: dict[int, list[tuple[int, int, Mapped]]] = {}
         audit: list[AuditEntry] = []

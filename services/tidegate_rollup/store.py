@@ -116,12 +116,21 @@ class RoundStore:
             if place is not None
         ]
 
-    async def moved(self, items: Iterable[tuple[int, OutboxItem]]) -> list[list[str]]:
-        """Fields and values in turn of rounds that wait in an outbox to be mapped again, given as (shard, item)."""
+    async def moved(self, partition: int, shard: int, items: Sequence[OutboxItem]) -> list[list[str]] | None:
+        """Fields and values in turn of rounds that wait in an outbox to be mapped again; none where one was sent.
+
+        None where the outbox has lost one of them: the shard was set back, and what it held is nowhere but on the log.
+        """
         async with self._redis.pipeline(transaction=False) as pipeline:
-            for shard, each in items:
+            for each in items:
                 pipeline.hgetall(self._moved(shard, each))
-            return [list(chain.from_iterable(found.items())) for found in await pipeline.execute()]
+            for (
+                each
+            ) in items:  # afterwards, since what was sent goes from here before it goes from the outbox
+                pipeline.hexists(self._outbox(shard, partition), each.field)
+            found = await pipeline.execute()
+        rounds, is_held = found[: len(items)], found[len(items) :]
+        return [list(chain.from_iterable(each.items())) for each in rounds] if all(is_held) else None
 
     async def confirm(self, sent: Iterable[tuple[int, int, Sequence[OutboxItem]]]) -> None:
         """Take what was acknowledged out of the outboxes, given as (partition, shard, what)."""

@@ -121,7 +121,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 @breaks("E1.rollup", seed=56)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The rollup takes repeats for new contributions."""
-    return _script("has_repeats[n] = not is_above(offset, ordinal, highs[n])", "has_repeats[n] = false")
+    return _script("= high, not is_above(offset, ordinal, high)", "= high, false")
 
 
 @breaks("E2", seed=14)
@@ -376,6 +376,20 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
         return look_up(self, job_id, self._view.revisions()[job_id])
 
     return patch.object(PartitionOwner, "_look_up", look_up_newest)
+
+
+@breaks(
+    "R6.lost", seed=660, targets=("rollup",), faults=("lose", "change"), jobs=("again", "late", "quarter")
+)
+def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
+    """A round that waits to be mapped again and is not there was sent, whatever else the shard has lost."""
+    moved = RoundStore.moved
+
+    async def whatever_is_there(self: RoundStore, partition: int, shard: int, items: Sequence[Any]) -> Any:
+        found = [await moved(self, partition, shard, [each]) for each in items]
+        return [each[0] if each else [] for each in found]
+
+    return patch.object(RoundStore, "moved", whatever_is_there)
 
 
 @breaks("R6.alike", seed=3, targets=("rollup",), faults=("change",))
