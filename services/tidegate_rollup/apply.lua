@@ -17,7 +17,8 @@
 --                        (R6): its offset, and the digest of what decides where events count, empty for a deleted job
 -- KEYS[9] due     zset   "<then>/<round>" -> when the round's deadline is, ms since 1970 (R4)
 -- KEYS[10] gone   zset   job that was deleted -> time of the record that says so
--- KEYS[11...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
+-- KEYS[11] replays zset  source of a replay -> time of the last record that brought anything of it; its high goes then (R5)
+-- KEYS[12...]     hash   one per round of the batch: job, opened "offset.ordinal.time" of its first contribution,
 --                        count:<asset>, need:<asset> "size needed", date:<asset>, m:<asset>:<member> its event,
 --                        x:<asset>:<member>:<key> further events of that member with other keys (D21), r:<digest>
 --                        replaced events
@@ -30,7 +31,8 @@
 -- after the batch   [4] time of its last record   [5] committed offset: below it everything was acknowledged, so it
 -- is folded in silence (R3)   [6] horizon in ms   [7] the batch as JSON:
 --   repeats  how many contributions were left out because they repeat others of the batch
---   sources  [name, lowest offset, ordinal, highest offset, ordinal]: coordinates of each source in the batch
+--   sources  [name, lowest offset, ordinal, highest offset, ordinal]: coordinates of each source in the batch; of one of a
+--            replay there is one of these for each time of its records, with that time, in the order of the log
 --   jobs     each the text of a JobRef
 --   parts    each [number of the round, its name, key as JSON, number of the job, fields, entries]: contributions to
 --            one round in the order of the log. A round may have several parts; parts of different rounds are
@@ -50,7 +52,8 @@
 -- command. So the loop over entries runs few lines, some of them full, and leaves parsing to cjson.
 
 local log, outbox, marks, expiry, seen, open, kept = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local revisions, due_at, gone, prefix, rounds_from = KEYS[8], KEYS[9], KEYS[10], string.sub(KEYS[6], 1, -5), 10
+local revisions, due_at, gone, replays = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local prefix, rounds_from = string.sub(KEYS[6], 1, -5), 11
 local partition, believed, upto, last_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local committed, horizon = tonumber(ARGV[5]), tonumber(ARGV[6])
 local call, sub = redis.call, string.sub
@@ -90,17 +93,31 @@ for n, text in ipairs(batch.jobs) do
   jobs[n] = read_job(text)
 end
 
--- A source that starts above all that was folded of it has no repeats here.
-local highs, has_repeats = {}, {}
+-- A deletion is remembered for longer than `definitions` keeps it, and what a replay brought for as long.
+local REMEMBERED = 8 * horizon
+
+-- A source that starts above all that was folded of it has no repeats here. `latest` are by name those after the batch.
+local highs, has_repeats, latest = {}, {}, {}
 local function is_above(offset, ordinal, high)
   return offset > high.offset or (offset == high.offset and ordinal > high.ordinal)
 end
+local function read_high(source_name, at)
+  local offset, ordinal = string.match(call('HGET', log, 'high:' .. source_name) or '-1.-1', '^(-?%d+)%.(-?%d+)$')
+  local seen_at = at and call('ZSCORE', replays, source_name) or at
+  return {offset = tonumber(offset), ordinal = tonumber(ordinal), at = tonumber(seen_at)}
+end
 for n, source in ipairs(batch.sources) do
-  local source_name, offset, ordinal = unpack(source)
-  local high = call('HGET', log, 'high:' .. source_name) or '-1.-1'
-  local high_offset, high_ordinal = string.match(high, '^(-?%d+)%.(-?%d+)$')
-  highs[n] = {offset = tonumber(high_offset), ordinal = tonumber(high_ordinal)}
+  local source_name, offset, ordinal, high_offset, high_ordinal, at = unpack(source)
+  local high = latest[source_name] or read_high(source_name, at)
+  if at and high.at < at - REMEMBERED then
+    high = {offset = -1, ordinal = -1}  -- expired, whether or not it was removed yet
+  end
+  highs[n] = high
   has_repeats[n] = not is_above(offset, ordinal, highs[n])
+  if not is_above(high_offset, high_ordinal, high) then
+    high_offset, high_ordinal = high.offset, high.ordinal
+  end
+  latest[source_name] = {offset = high_offset, ordinal = high_ordinal, at = at}
 end
 
 local SLICE = 1000  -- Lua's stack holds some thousand values
@@ -114,9 +131,7 @@ end
 -- number of the round, `fired_at` by digest of the event, `kept_of` by name of the round.
 local mark_of, fired_at, kept_of, new_marks, new_expiry, new_seen, reply = {}, {}, {}, {}, {}, {}, {1, 0}
 
--- The newest definitions of jobs that were folded, as far as they were asked for. A deletion is remembered for longer than
--- `definitions` keeps it.
-local REMEMBERED = 8 * horizon
+-- The newest definitions of jobs that were folded, as far as they were asked for.
 local UNKNOWN = {revision = -1, routing = ''}
 local newest_of = {}
 local function newest(id, at)

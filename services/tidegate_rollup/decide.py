@@ -128,11 +128,17 @@ def chunks(entries: Iterable[Input], limit: int = ENTRIES_PER_CALL) -> Iterable[
 
 @dataclass(slots=True)
 class _Source:
-    """The coordinates of one source in a batch."""
+    """The coordinates of one source in a batch, and of a replay's those in records of one time."""
 
+    name: str
     number: int
     lowest: tuple[int, int]
     highest: tuple[int, int]
+    at: int | None
+
+    def written_out(self) -> tuple[str | int, ...]:
+        what = (self.name, *self.lowest, *self.highest)
+        return what if self.at is None else (*what, self.at)
 
 
 @dataclass(slots=True)
@@ -168,7 +174,9 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
     """
     rounds: dict[str, int] = {}
     jobs: dict[JobRef, int] = {}
-    sources: dict[str, _Source] = {}
+    sources: list[_Source] = []
+    latest_of: dict[str, _Source] = {}
+    """By name of the source."""
     parts: list[_Part | tuple[int | str, ...]] = []
     latest: dict[tuple[str, int], _Part] = {}
     newest: dict[str, int] = {}
@@ -186,9 +194,12 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
             parts.append(_control(rounds.setdefault(name, len(rounds) + 1), name, entry, record))
             continue
         job, each = entry.job, entry.contribution
-        coordinates = (each.offset, each.ordinal)
-        if (source := sources.get(entry.source)) is None:
-            source = sources[entry.source] = _Source(len(sources) + 1, coordinates, coordinates)
+        coordinates, at = (each.offset, each.ordinal), entry.at if entry.is_replayed else None
+        source = latest_of.get(entry.source)
+        if source is None or source.at != at:
+            source = _Source(entry.source, len(sources) + 1, coordinates, coordinates, at)
+            latest_of[entry.source] = source
+            sources.append(source)
         elif coordinates > source.highest:
             source.highest = coordinates
         else:
@@ -231,7 +242,7 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
     names = list(rounds)
     batch = {
         "repeats": repeats,
-        "sources": [(name, *source.lowest, *source.highest) for name, source in sources.items()],
+        "sources": [source.written_out() for source in sources],
         "jobs": [_json(job) for job in jobs],
         "parts": [
             part.written_out(names[part.round - 1]) if isinstance(part, _Part) else part for part in parts

@@ -82,11 +82,9 @@ in_slices('ZADD', expiry, new_expiry)
 in_slices('ZADD', seen, new_seen)
 in_slices('HSET', outbox, reply, 3)
 
-for n, source in ipairs(batch.sources) do
-  local source_name, _, _, offset, ordinal = unpack(source)
-  if is_above(offset, ordinal, highs[n]) then
-    call('HSET', log, 'high:' .. source_name, string.format('%d.%d', offset, ordinal))
-  end
+for source_name, high in pairs(latest) do
+  call('HSET', log, 'high:' .. source_name, string.format('%d.%d', high.offset, high.ordinal))
+  if high.at then call('ZADD', replays, high.at, source_name) end
 end
 if upto ~= believed then  -- a call that moves nothing need not know the time of the record before
   call('HSET', log, 'next:' .. partition, upto, 'at:' .. partition, last_at)
@@ -105,6 +103,11 @@ if expired > 0 then
   local deleted = call('ZRANGEBYSCORE', gone, '-inf', long_gone, 'LIMIT', 0, share)
   in_slices('HDEL', revisions, deleted)
   in_slices('ZREM', gone, deleted)
+  local replayed = call('ZRANGEBYSCORE', replays, '-inf', long_gone, 'LIMIT', 0, share)
+  for _, source_name in ipairs(replayed) do
+    call('HDEL', log, 'high:' .. source_name)
+  end
+  in_slices('ZREM', replays, replayed)
 end
 
 reply[2] = repeats

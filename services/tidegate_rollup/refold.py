@@ -118,9 +118,8 @@ async def _compared(
                 )
             left[shard] = now or 0
             continue
-        since = fold.at - horizon_ms
-        wanted = _lasting(await _held(redis, scratch, shard), since)
-        found += [(shard, text) for text in _told(_lasting(held, since), wanted)]
+        wanted = _lasting(await _held(redis, scratch, shard), fold.at, horizon_ms)
+        found += [(shard, text) for text in _told(_lasting(held, fold.at, horizon_ms), wanted)]
     return found
 
 
@@ -142,7 +141,8 @@ async def _held(redis: Redis, namespace: str, shard: int) -> Held:
                 found[f"round {name!r}"] = fields
     for kind in ("marks", "kept", "revisions"):
         found[kind] = await _hash(redis, prefix + kind)
-    for kind, key in (("seen", prefix + "seen"), ("due", due_key(namespace, shard))):
+    keys = {"seen": prefix + "seen", "replays": prefix + "replays", "due": due_key(namespace, shard)}
+    for kind, key in keys.items():
         scores: Any = await redis.zrange(key, 0, -1, withscores=True)
         found[kind] = {str(name): int(at) for name, at in scores}
     log = await _hash(redis, prefix + "log")
@@ -154,8 +154,10 @@ async def _hash(redis: Redis, key: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in (await redis.hgetall(key)).items()}
 
 
-def _lasting(held: Held, since: int) -> Held:
-    """Without what has expired, which goes a share at a time."""
+def _lasting(held: Held, at: int, horizon_ms: int) -> Held:
+    """Without what has expired by `at`, which goes a share at a time."""
+    since, replayed_since = at - horizon_ms, at - 8 * horizon_ms
+    expired = {name for name, seen_at in held["replays"].items() if seen_at < replayed_since}
 
     def lasts(text: str) -> bool:
         return int(text.split("\n")[0].split(" ")[1]) >= since
@@ -163,7 +165,11 @@ def _lasting(held: Held, since: int) -> Held:
     return held | {
         "marks": {name: text for name, text in held["marks"].items() if lasts(text)},
         "kept": {name: text for name, text in held["kept"].items() if lasts(text)},
-        "seen": {name: at for name, at in held["seen"].items() if at >= since},
+        "seen": {name: fired_at for name, fired_at in held["seen"].items() if fired_at >= since},
+        "replays": {name: seen_at for name, seen_at in held["replays"].items() if name not in expired},
+        "highs": {
+            name: high for name, high in held["highs"].items() if name.removeprefix("high:") not in expired
+        },
         # Without those of jobs that were deleted, which have no routing.
         "revisions": {name: text for name, text in held["revisions"].items() if not text.endswith(" ")},
     }

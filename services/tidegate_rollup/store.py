@@ -163,6 +163,7 @@ class RoundStore:
                     prefix + "revisions",
                     due_key(self._namespace, call.shard),
                     prefix + "gone",
+                    prefix + "replays",
                     *(round_key(self._namespace, call.shard, name) for name in rounds),
                     prefix + NEVER_WRITTEN,
                 ]

@@ -26,7 +26,7 @@ SHARDS = 2
 EVENTS_AN_HOUR = 24
 """One for each of so many windows of a day; 24 of them close a window."""
 
-SORTED_SETS = ("expiry", "seen", "open", "due", "gone")
+SORTED_SETS = ("expiry", "seen", "open", "due", "gone", "replays")
 
 
 @pytest.fixture
@@ -97,6 +97,9 @@ class Month:
             inputs.append(self.contribution(job, f"{day} {place}", hour, 24, at, len(inputs)))
             if hour < 2 and day:  # those of the day before have fired, within the horizon or not
                 inputs.append(self.contribution(job, f"{day - 1} {place}", 3, 24, at, len(inputs)))
+        replayed = self.contribution(JobRef("each", "i", 1, (), ("a",), ((0,),)), "k", 0, 1, at, len(inputs))
+        name = f"replay/each/i/1@{number}/accepted-events/0"
+        inputs.append(replayed._replace(source=name, is_remapped=True, is_replayed=True))
         gone = JobRef(f"job {number}", "i", 2 * number, (0,), ("a",), ((0,),))
         inputs.append(self.contribution(gone, "k", 0, 2, at, len(inputs)))
         inputs += [
@@ -144,7 +147,8 @@ async def test_b105_in_a_month_redis_reaches_a_plateau_and_every_key_has_a_reaso
     assert late[0] == early[0], "as much is held on the 30th day as on the third"
     assert late[1] <= 1.1 * early[1]
     assert late[0]["gone"] == 9 * SHARDS  # jobs that were deleted within eight horizons, and now
-    assert late[0]["revisions"] == 9 * SHARDS + 3 * SHARDS
+    assert late[0]["replays"] == 9  # one an hour, all of one round
+    assert late[0]["revisions"] == 9 * SHARDS + 3 * SHARDS + 1
 
     later = START_MS + 32 * 24 * HOUR_MS
     await month.fold(await month.deadlines(later), later)
@@ -152,7 +156,7 @@ async def test_b105_in_a_month_redis_reaches_a_plateau_and_every_key_has_a_reaso
         await month.fold([], later + 9 * HOUR_MS)
     sizes, _ = await held(redis)
     assert set(sizes) == {"log", "revisions"}, "nothing waits, and all that fired is forgotten"
-    assert sizes["revisions"] == 3 * SHARDS
+    assert sizes["revisions"] == 3 * SHARDS + 1
     assert sizes["log"] == SHARDS * (2 + 3)  # next, at and a place for each of three sources
 
 
@@ -178,6 +182,8 @@ async def test_b105_the_keys_of_every_program_are_known_and_orphans_are_told(red
     await redis.hset(f"{fired}moved:1.0.2.1", "job", "[]")
     await redis.zadd(f"{fired}expiry", {"day/i/unmarked": 1})
     await redis.zadd(f"{fired}gone", {"ghost": 1})
+    await redis.zadd(f"{fired}replays", {"replay/job/i/1/accepted-events/0": 1})
+    await redis.hset(f"{fired}log", "high:replay/job/i/2/accepted-events/0", "1.0")
     await redis.persist("t:seen:identity")
     await redis.set("t:{0}:surprise", 1)
     await redis.set("t:{7}:log", 1)
@@ -193,6 +199,8 @@ async def test_b105_the_keys_of_every_program_are_known_and_orphans_are_told(red
             (f"{fired}moved:1.0.2.1", ""),
             (f"{fired}expiry", "day/i/unmarked"),
             (f"{fired}gone", "ghost"),
+            (f"{fired}replays", "replay/job/i/1/accepted-events/0"),
+            (f"{fired}log", "high:replay/job/i/2/accepted-events/0"),
             ("t:seen:identity", ""),
             ("t:{0}:surprise", ""),
             ("t:{7}:log", ""),

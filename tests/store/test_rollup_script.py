@@ -67,6 +67,8 @@ HORIZON_MS = 1_000
 START_MS = 1_700_000_000_000
 SHARDS = 3
 PARTITION = 0
+REPLAY = "replay/day/i1/2/accepted-events/0"
+SOURCES = ("accepted-events/0", "accepted-events/1", REPLAY)
 T = TypeVar("T")
 
 EACH = JobRef("each", "i1", 1, (), ("a",), ((0,),))
@@ -168,6 +170,8 @@ class Shard:
     next_offset: int | None = None
     at: int = 0
     highs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    replays: Mapping[str, int] = field(default_factory=dict)
+    """By source of a replay when it last brought anything."""
     rounds: Mapping[str, Round] = field(default_factory=dict)
     outbox: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     said: Mapping[tuple[str, tuple[int, int], Event], Said] = field(default_factory=dict)
@@ -220,12 +224,13 @@ class Shard:
 
     def bring_deadlines(self, name: str, entry: Entry) -> None:
         """The earliest deadline that a counted member brings."""
-        start = entry.event.at if entry.is_remapped else entry.at
+        start = entry.event.at if entry.is_remapped and not entry.is_replayed else entry.at
         found = []
         if entry.job.id == TIMED.id:
             found.append((start + 500, "fire"))
             if entry.contribution.asset == 1:
-                found.append(((entry.contribution.ends or start) + 300, "drop"))
+                ends = entry.contribution.ends or start
+                found.append(((max(ends, start) if entry.is_replayed else ends) + 300, "drop"))
         if found:
             due, then = min(found)
             known = self.due.get(name, {})
@@ -292,7 +297,13 @@ class Shard:
             self.forget_closed()
             return True
         each, job = entry.contribution, entry.job
-        if (each.offset, each.ordinal) <= self.highs.get(entry.source, (-1, -1)):
+        high = self.highs.get(entry.source, (-1, -1))
+        if entry.is_replayed:
+            if self.replays.get(entry.source, entry.at) < entry.at - 8 * HORIZON_MS:
+                high = (-1, -1)
+            self.replays = {**self.replays, entry.source: entry.at}
+            self.highs = {**self.highs, entry.source: high}
+        if (each.offset, each.ordinal) <= high:
             return False
         self.highs = {**self.highs, entry.source: (each.offset, each.ordinal)}
         position = f"{entry.offset}.{entry.ordinal}"
@@ -542,7 +553,7 @@ class Script(RuleBasedStateMachine):
         self.now = START_MS
         self.shards = [Shard() for _ in range(SHARDS)]
         self.committed = 0
-        self.next_of = {"accepted-events/0": (0, 0), "accepted-events/1": (0, 0)}
+        self.next_of = dict.fromkeys(SOURCES, (0, 0))
         self.revisions = count(10)
         self.current: dict[str, JobRef] = {}
         self.past: dict[JobRef, JobRef] = {}
@@ -569,7 +580,7 @@ class Script(RuleBasedStateMachine):
 
     @rule(
         these=drawn | windows(),
-        source=st.sampled_from(["accepted-events/0", "accepted-events/1"]),
+        source=st.sampled_from(SOURCES),
         later_ms=st.sampled_from([0, 1, 600, HORIZON_MS, HORIZON_MS + 1, 8 * HORIZON_MS]),
         is_split=st.booleans(),
         is_mixed=st.sampled_from([False, False, True]),
@@ -620,6 +631,7 @@ class Script(RuleBasedStateMachine):
         batch = ContributionBatch(
             source=source,
             is_remapped=is_remapped,
+            is_replayed=source == REPLAY,
             jobs=tuple(jobs),
             events=tuple(events),
             entries=tuple(entries),
@@ -823,6 +835,7 @@ class Script(RuleBasedStateMachine):
                 f"{then}/{name}": float(at) for name, due in model.due.items() for then, at in due.items()
             }
             self.check_revisions(prefix, model)
+            self.check_coordinates(prefix, model)
         stored = [key for shard in range(SHARDS) for key in self.keys_of(shard)]
         assert sorted(stored) == sorted(self.raw.keys("*"))
         known = (
@@ -836,6 +849,7 @@ class Script(RuleBasedStateMachine):
             "revisions",
             "due",
             "gone",
+            "replays",
         )
         for key in stored:
             tag, _, name = key.decode().partition("}:")
@@ -850,6 +864,17 @@ class Script(RuleBasedStateMachine):
         assert {job for job in wanted if model.remembers(job, model.at)} <= set(stored)
         gone = self.redis.zrange(prefix + "gone", 0, -1, withscores=True)
         assert dict(gone) == {job: float(at) for job, at in model.gone.items() if job in stored}
+
+    def check_coordinates(self, prefix: str, model: Shard) -> None:
+        """Those of a replay that brought nothing for long may be there still."""
+        wanted = {name: f"{offset}.{ordinal}" for name, (offset, ordinal) in model.highs.items()}
+        log = self.redis.hgetall(prefix + "log")
+        stored = {name.removeprefix("high:"): high for name, high in log.items() if name.startswith("high:")}
+        assert stored.items() <= wanted.items()
+        since = model.at - 8 * HORIZON_MS
+        assert {name for name in wanted if model.replays.get(name, since) >= since} <= set(stored)
+        replays = dict(self.redis.zrange(prefix + "replays", 0, -1, withscores=True))
+        assert replays == {name: float(at) for name, at in model.replays.items() if name in stored}
 
     def check_open_rounds(self, prefix: str, model: Shard) -> None:
         wanted = {name: each for name, each in model.rounds.items() if each.members}
@@ -938,6 +963,36 @@ def test_redis_is_the_fold_of_the_log_whatever_happens(redis_url: str) -> None:
     run_state_machine_as_test(
         on(redis_url), settings=settings(generate, max_examples=15, stateful_step_count=30)
     )
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5])
+@pytest.mark.parametrize("redis_url", ["real"], indirect=True)
+def test_a_replay_done_again_within_eight_horizons_of_records_counts_nothing_however_the_log_is_cut(
+    redis_url: str, cut: int
+) -> None:
+    machine = on(redis_url)()
+    try:
+        shard = shard_of(EACH.id, KEYS[0], SHARDS)
+        machine.append([(EACH, KEYS[0], 0, 0, EVENTS[0], "", (False, None))], REPLAY, 0)
+        (done,) = machine.log
+        for later_ms in (8 * HORIZON_MS, 8 * HORIZON_MS, 8 * HORIZON_MS + 1):
+            machine.now += later_ms
+            machine.log.append(replace(done, at=machine.now))
+        for end in range(cut, len(machine.log) + cut, cut):
+            machine.fold_to(shard, min(end, len(machine.log)))
+            machine.redis_is_the_fold_of_the_log()
+        fired = machine.run(machine.store.peek(PARTITION, [shard]))[shard].outbox
+        assert [each.offset for each in fired] == [0, 3]
+
+        prefix = shard_prefix(machine.namespace, shard)
+        assert machine.redis.hget(prefix + "log", f"high:{REPLAY}") == "1.0"
+        machine.now += 8 * HORIZON_MS + 1
+        machine.append_change(DAY, "new")
+        machine.fold_to(shard, len(machine.log))
+        assert machine.redis.hget(prefix + "log", f"high:{REPLAY}") is None
+        machine.redis_is_the_fold_of_the_log()
+    finally:
+        machine.teardown()
 
 
 @settings(generate, max_examples=60)

@@ -140,7 +140,7 @@ def orphan_differences(orphans: Iterable[Orphan], beginnings: Mapping[int, int])
         target, member, repair = each.key, each.name, None
         if each.shard is None:
             repair = Repair.EXPIRE if "should expire" in each.what else None
-        elif kind in ("moved", "kept", "gone"):
+        elif kind in ("moved", "kept", "gone", "replays"):
             repair = Repair.DELETE
         elif kind == "marks":
             repair = Repair.EXPIRE
@@ -295,7 +295,7 @@ async def drop_shard(redis: Redis, namespace: str, shard: int, counts: Installat
 async def _delete(redis: Redis, key: str, member: str) -> None:
     if not member:
         await redis.delete(key)
-    elif key.endswith(":gone"):
+    elif key.endswith((":gone", ":replays")):
         await redis.zrem(key, member)
     else:
         await redis.hdel(key, member)

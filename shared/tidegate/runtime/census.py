@@ -27,6 +27,7 @@ IN_SHARD: Final = (
     "revisions",
     "due",
     "gone",
+    "replays",
     "round",
     "moved",
 )
@@ -35,11 +36,12 @@ ALONE: Final = ("installation", "started")
 EXPIRING: Final = {"seen": "event", "accept-gap": "accepted gap"}
 """Keys that have a time to live, with their kinds."""
 
-# KEYS[1] open   [2] marks   [3] expiry   [4] kept   [5] due   [6] outbox   [7] revisions   [8] gone
+# KEYS[1] open   [2] marks   [3] expiry   [4] kept   [5] due   [6] outbox   [7] revisions   [8] gone   [9] replays
+# KEYS[10] log
 # ARGV[1] where the names were found   [2] what every key of the shard begins with   [3...] names
 # -> those that lack what belongs to them, as of this moment
 _ODD: Final = """
-local open, marks, expiry, kept, due, outbox, revisions, gone = unpack(KEYS)
+local open, marks, expiry, kept, due, outbox, revisions, gone, replays, log = unpack(KEYS)
 local where, prefix, odd, call = ARGV[1], ARGV[2], {}, redis.call
 local function is_round(name) return call('EXISTS', prefix .. 'round:' .. name) == 1 end
 local is_odd = {
@@ -50,6 +52,13 @@ local is_odd = {
   expiry = function(name) return call('ZSCORE', expiry, name) and call('HEXISTS', marks, name) == 0 end,
   kept = function(name) return call('HEXISTS', kept, name) == 1 and call('HEXISTS', marks, name) == 0 end,
   gone = function(name) return call('ZSCORE', gone, name) and call('HEXISTS', revisions, name) == 0 end,
+  replays = function(name)
+    return call('ZSCORE', replays, name) and call('HEXISTS', log, 'high:' .. name) == 0
+  end,
+  log = function(name)
+    local source = string.match(name, '^high:(replay/.*)$')
+    return source and call('HEXISTS', log, name) == 1 and not call('ZSCORE', replays, source)
+  end,
   moved = function(name)
     return call('EXISTS', prefix .. 'moved:' .. name) == 1 and call('HEXISTS', outbox, name) == 0
   end,
@@ -67,6 +76,8 @@ _LACKS: Final[Mapping[str, str]] = {
     "expiry": "a place to expire for no mark",
     "kept": "what a fired round held, without its mark",
     "gone": "a deleted job without its revision",
+    "replays": "a place to expire for no coordinates of a replay",
+    "log": "coordinates of a replay that never expire",
     "moved": "a round to map again that no outbox names",
 }
 
@@ -141,14 +152,14 @@ async def census(
         await _look(redis, namespace, shard, partitions, kind, names, found)
     await _expiring(redis, lasting, found)
     for shard in range(shards):
-        for kind in ("open", "due", "expiry", "gone", "marks", "kept"):
+        for kind in ("open", "due", "expiry", "gone", "marks", "kept", "replays", "log"):
             async for names in _names(redis, shard_prefix(namespace, shard) + kind, kind):
                 await _look(redis, namespace, shard, partitions, kind, names, found)
     return found
 
 
 async def _names(redis: Redis, key: str, kind: str) -> AsyncIterator[list[str]]:
-    cursor, is_hash = 0, kind in ("marks", "kept")
+    cursor, is_hash = 0, kind in ("marks", "kept", "log")
     while True:
         if is_hash:
             cursor, fields = await redis.hscan(key, cursor, count=_PAGE)
@@ -167,7 +178,7 @@ async def _look(
 ) -> None:
     prefix = shard_prefix(namespace, shard)
     outbox = f"outbox:{contributions_partition(shard, partitions)}"
-    of_shard = ("open", "marks", "expiry", "kept", "due", outbox, "revisions", "gone")
+    of_shard = ("open", "marks", "expiry", "kept", "due", outbox, "revisions", "gone", "replays", "log")
     keys = [prefix + name for name in of_shard]
     for name in await redis.eval(_ODD, len(keys), *keys, kind, prefix, *names):
         whole = kind in ("round", "moved")

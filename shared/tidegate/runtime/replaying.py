@@ -60,8 +60,8 @@ class Replay:
     """What stored events are to a job that they came before: pure, and the same whenever it is done again.
 
     Coordinates are those of the event on its log, under a name of the replay's own: so a replay that is broken off and
-    done again counts nothing twice, which another revision of the job or another `since_ms` would be another replay of.
-    Whoever takes both knows the events by their ids.
+    done again counts nothing twice, as long as rounds remember it (R5). Another revision of the job or another
+    `since_ms` would be another replay; whoever takes both knows the events by their ids.
     """
 
     defined: DefinedJob
