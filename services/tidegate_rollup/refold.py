@@ -1,11 +1,14 @@
 """`tidegate check --deep`: the rounds of one partition folded anew beside those that Redis holds.
 
-The same script folds the same log into a namespace of its own, which is dropped afterwards. A shard is compared at the
-offset at which it stands; one that moves while it is read is tried again.
+The same script folds the same log into a namespace of its own, which is dropped afterwards, or by the next look where
+this one was killed. A shard is compared at the offset at which it stands; one that moves while it is read is tried
+again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from secrets import token_hex
+from time import time
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -23,6 +26,9 @@ from tidegate_rollup.store import Applied, RoundStore
 
 _TRIES: Final = 20
 _PAGE: Final = 500
+_ABANDONED_S: Final = 3_600
+"""A scratch namespace of which nothing was heard for so long is nobody's any more."""
+
 Held = dict[str, Mapping[str, Any]]
 """What a shard holds, by the name of each part."""
 
@@ -35,29 +41,63 @@ async def differences(
     bootstrap: str, redis: Redis, namespace: str, partition: int, counts: Installation, horizon_ms: int
 ) -> list[tuple[int, str]]:
     """(shard, what differs) of every shard of a partition; raises CannotFoldError."""
-    scratch = f"{namespace}-check-{token_hex(4)}"
     tp = TopicPartition(CONTRIBUTIONS, partition)
-    try:
-        async with log_consumer(bootstrap, "tidegate-check") as consumer:
-            if beginning := (await consumer.beginning_offsets([tp]))[tp]:
-                raise CannotFoldError(f"the log begins only at offset {beginning}")
-            consumer.assign([tp])
-            consumer.seek(tp, 0)
-            fold = _Fold(RoundStore(redis, scratch, horizon_ms), consumer, tp, counts)
-            return await _compared(redis, namespace, scratch, fold, horizon_ms)
-    finally:
-        keys = [key async for key in redis.scan_iter(match=f"{scratch}:*", count=_PAGE)]
+    async with log_consumer(bootstrap, "tidegate-check") as consumer, scratch(redis, namespace) as own:
+        if beginning := (await consumer.beginning_offsets([tp]))[tp]:
+            raise CannotFoldError(f"the log begins only at offset {beginning}")
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        fold = _Fold(RoundStore(redis, own.namespace, horizon_ms), own, consumer, tp, counts)
+        return await _compared(redis, namespace, own.namespace, fold, horizon_ms)
+
+
+class Scratch:
+    """A namespace for one fold.
+
+    The sorted set `<namespace>:checks` notes when it was last in use, seconds since 1970; only what is noted there is
+    ever dropped.
+    """
+
+    def __init__(self, redis: Redis, noted: str, namespace: str, now: Callable[[], float]) -> None:
+        self.namespace = namespace
+        self._redis, self._noted, self._now = redis, noted, now
+
+    async def is_in_use(self) -> None:
+        await self._redis.zadd(self._noted, {self.namespace: self._now()})
+
+    async def drop(self) -> None:
+        keys = [key async for key in self._redis.scan_iter(match=f"{self.namespace}:*", count=_PAGE)]
         for key in keys:
-            await redis.delete(key)
+            await self._redis.delete(key)
+        await self._redis.zrem(self._noted, self.namespace)  # last, so that none is forgotten half done
+
+
+@asynccontextmanager
+async def scratch(redis: Redis, namespace: str, now: Callable[[], float] = time) -> AsyncIterator[Scratch]:
+    """A fresh scratch namespace, dropped in the end; first those go that others left behind."""
+    noted = f"{namespace}:checks"
+    for name in await redis.zrangebyscore(noted, "-inf", now() - _ABANDONED_S):
+        await Scratch(redis, noted, str(name), now).drop()
+    own = Scratch(redis, noted, f"{namespace}-check-{token_hex(8)}", now)
+    await own.is_in_use()
+    try:
+        yield own
+    finally:
+        await own.drop()
 
 
 class _Fold:
     """The shards of one partition in the scratch namespace."""
 
     def __init__(
-        self, store: RoundStore, consumer: AIOKafkaConsumer, tp: TopicPartition, counts: Installation
+        self,
+        store: RoundStore,
+        own: Scratch,
+        consumer: AIOKafkaConsumer,
+        tp: TopicPartition,
+        counts: Installation,
     ) -> None:
-        self._store, self._consumer, self.tp, self._counts = store, consumer, tp, counts
+        self._store, self._own, self._consumer, self.tp, self._counts = store, own, consumer, tp, counts
         self.shards = shards_of_partition(tp.partition, counts.partitions, counts.shards)
         self.next_offset, self.at = 0, 0
         self._believed: dict[int, int | None] = dict.fromkeys(self.shards)
@@ -86,9 +126,14 @@ class _Fold:
 
     async def _apply(self, upto: int, at: int, inputs: Mapping[int, list[Input]]) -> None:
         """All in silence: what lies below the committed offset is sent by nobody."""
+        await self._own.is_in_use()
         batches = [(shard, self._believed[shard], inputs.get(shard, [])) for shard in self.shards]
         for shard, reply in (await self._store.apply(self.tp.partition, upto, upto, at, batches)).items():
-            assert isinstance(reply, Applied), "nobody else knows the scratch namespace"
+            if not isinstance(reply, Applied):
+                raise CannotFoldError(
+                    "what was folded so far is gone from Redis: it lost writes, or this stood still for an hour and"
+                    " another check took it for dead. Run it again"
+                )
             self._believed[shard] = upto
 
 

@@ -32,7 +32,7 @@ IN_SHARD: Final = (
     "moved",
 )
 IN_PARTITION: Final = ("log", "runs", "active", "queued", "paused", "queue", "sent")
-ALONE: Final = ("installation", "started")
+ALONE: Final = ("installation", "started", "checks")
 EXPIRING: Final = {"seen": "event", "accept-gap": "accepted gap"}
 """Keys that have a time to live, with their kinds."""
 
