@@ -98,6 +98,15 @@ async def test_what_was_broken_by_hand_is_told_repaired_and_audited(install: Ins
         assert "a round to map again that no outbox names" in said
         assert "1 open rounds of job 'ghost' (i), which is not defined" in said
         assert f"runs/{runs.partition('{d')[2].partition('}')[0]}: Redis holds none of its" in said
+        *told, last = said.splitlines()
+        possible = said.count("  to do: `tidegate check --repair` does it: ")
+        assert said.count("  to do: ") == len(told) // 2 == possible + 1, (
+            "the lost shard is built again anyway"
+        )
+        assert (
+            last
+            == f"{len(told) // 2} differences: {possible} that --repair sees to, 1 for a person to see to"
+        )
         assert not [*client.scan_iter(f"{at.namespace}-check*", count=1_000)], (
             "the scratch namespace is dropped"
         )
@@ -105,6 +114,7 @@ async def test_what_was_broken_by_hand_is_told_repaired_and_audited(install: Ins
         code, said = await check(at, "--deep", "--repair")
         assert code == 1
         assert "repairing" in said
+        assert said.endswith(" repaired, 1 for a person to see to\n")
         kinds = Counter((each.details or {})["repair"] for each in await audit(at, AuditKind.STATE_REPAIRED))
         assert kinds == {"DROP_SHARD": 2, "RESET_RUNS": 1, "CLOSE_JOB": 1, "DELETE": 1}
         for service in running.values():

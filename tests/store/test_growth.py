@@ -14,7 +14,7 @@ from tidegate.contracts.contributions import (
     MemberEvent,
 )
 from tidegate.contracts.placement import shard_of
-from tidegate.runtime.census import IN_SHARD, Orphan, census
+from tidegate.runtime.census import IN_SHARD, Lack, Orphan, census
 from tidegate_dispatcher.store import RunStore
 from tidegate_ingest.store import SeenEvents
 from tidegate_rollup.decide import Control, Entry, Input, by_shard
@@ -206,5 +206,5 @@ async def test_b105_the_keys_of_every_program_are_known_and_orphans_are_told(red
             ("t:{7}:log", ""),
         ]
     )
-    assert Orphan("t:{7}:log", "", "a key that no program makes") in found.orphans
+    assert Orphan("t:{7}:log", "", Lack.UNKNOWN) in found.orphans
     assert not (await census(redis, "t", SHARDS, 1, most=3)).is_whole

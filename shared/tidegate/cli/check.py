@@ -1,6 +1,7 @@
 """`tidegate check`: hold Redis against Kafka."""
 
 import asyncio
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -18,7 +19,7 @@ from tidegate.cli.options import (
 )
 from tidegate.core.errors import TidegateError
 from tidegate.core.rounds import HORIZON_MS
-from tidegate.runtime.agreement import Difference, Repair, compare, in_both, repair
+from tidegate.runtime.agreement import Code, Difference, compare, in_both, repair
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.topic_admin import admin_client
@@ -59,7 +60,6 @@ def check(
     )
     if found:
         raise typer.Exit(1)
-    typer.echo("Redis and Kafka agree")
 
 
 async def _check(
@@ -78,8 +78,10 @@ async def _check(
             found += await _deep(kafka, redis, namespace, view, horizon)
         for each in found:
             typer.echo(str(each))
+            typer.echo(f"  to do: {each.to_do}")
+        repaired = 0
         if mend:
-            await repair(
+            repaired = await repair(
                 kafka,
                 redis,
                 namespace,
@@ -89,7 +91,20 @@ async def _check(
                 horizon,
                 lambda text: typer.echo(f"repairing {text}"),
             )
+        typer.echo(closing(found, repaired if mend else None))
         return found
+
+
+def closing(found: Sequence[Difference], repaired: int | None) -> str:
+    """The last line: how many differences there are, and how many of them a person has to look at."""
+    if not found:
+        return "Redis and Kafka agree"
+    possible = sum(each.repair is not None for each in found)
+    some = f"{len(found)} difference" + ("s" if len(found) > 1 else "")
+    left = f"{len(found) - possible} for a person to see to"
+    if repaired is None:
+        return f"{some}: {possible} that --repair sees to, {left}"
+    return f"{some}: {repaired} repaired, {left}"
 
 
 async def _deep(
@@ -110,7 +125,7 @@ async def _deep(
             typer.echo(f"contributions/{partition} was not looked at in depth: {error}")
             continue
         found += [
-            Difference(f"shard {shard} of contributions/{partition}", what, Repair.DROP_SHARD, str(shard))
-            for shard, what in shards
+            Difference(code=Code.SHARD_NOT_FOLDED, shard=shard, partition=partition, told=told)
+            for shard, told in shards
         ]
     return found

@@ -4,9 +4,11 @@ A look compares what moves all the time, so only what two looks find is a differ
 dropped, and whoever owns it builds it again (R2, T3); everything else is for a person to decide.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from secrets import token_hex
 from time import time
 from typing import Final
@@ -23,7 +25,7 @@ from tidegate.contracts.placement import contributions_partition, shards_of_part
 from tidegate.contracts.redis_keys import open_key, runs_prefix, shard_prefix
 from tidegate.contracts.topics import CONTRIBUTIONS, RUNS
 from tidegate.core.audit import AuditKind
-from tidegate.runtime.census import IN_SHARD, Orphan, census
+from tidegate.runtime.census import IN_SHARD, LACKS, Lack, Orphan, census
 from tidegate.runtime.definitions_view import DefinitionsView
 from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.positions import committed_positions
@@ -58,20 +60,137 @@ class Repair(StrEnum):
     EXPIRE = "have it expire"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One way in which Redis and Kafka do not agree."""
+class Code(StrEnum):
+    """Every way in which Redis and Kafka may not agree, beside those in which a key lacks something (census.Lack)."""
 
-    where: str
-    what: str
-    repair: Repair | None = None
-    target: str = ""
-    """What to repair: the number of a shard or partition, a job, or a key."""
+    SHARD_MISSING = "shard-missing"
+    SHARD_BEYOND_LOG = "shard-beyond-log"
+    SHARD_BEFORE_LOG = "shard-before-log"
+    SHARD_NOT_COMMITTED = "shard-not-committed"
+    SHARD_FELL_BACK = "shard-fell-back"
+    SHARD_NOT_FOLDED = "shard-not-folded"
+    OUTBOX_ACKNOWLEDGED = "outbox-acknowledged"
+    RUNS_MISSING = "runs-missing"
+    RUNS_BEYOND_LOG = "runs-beyond-log"
+    JOB_NOT_DEFINED = "job-not-defined"
+    JOB_CREATED_AGAIN = "job-created-again"
+
+
+_SAID: Final[Mapping[Code, str]] = {
+    Code.SHARD_MISSING: "Redis holds nothing of it, and the group has acknowledged {other}",
+    Code.SHARD_BEYOND_LOG: "it stands at {stands}, beyond the log's end {other}",
+    Code.SHARD_BEFORE_LOG: "it stands at {stands}, and the log begins at {other}",
+    Code.SHARD_NOT_COMMITTED: "there is state, but the group has no committed offset",
+    Code.SHARD_FELL_BACK: "it stands at {stands}, below {other}, which was acknowledged: writes were lost",
+    Code.SHARD_NOT_FOLDED: "{told}",
+    Code.OUTBOX_ACKNOWLEDGED: "{count} things in its outbox lie below {other}, which was acknowledged",
+    Code.RUNS_MISSING: "Redis holds none of its {other} records",
+    Code.RUNS_BEYOND_LOG: "Redis has folded {stands} records, and the log ends at {other}",
+    Code.JOB_NOT_DEFINED: "{count} open rounds of job {job!r} ({incarnation}), which is not defined",
+    Code.JOB_CREATED_AGAIN: "{count} open rounds of job {job!r} ({incarnation}), which was created again since",
+}
+_REPAIRS: Final[Mapping[Code | Lack, Repair]] = {
+    Code.SHARD_BEYOND_LOG: Repair.DROP_SHARD,
+    Code.SHARD_FELL_BACK: Repair.DROP_SHARD,
+    Code.SHARD_NOT_FOLDED: Repair.DROP_SHARD,
+    Code.RUNS_MISSING: Repair.RESET_RUNS,
+    Code.RUNS_BEYOND_LOG: Repair.RESET_RUNS,
+    Code.JOB_NOT_DEFINED: Repair.CLOSE_JOB,
+    Code.JOB_CREATED_AGAIN: Repair.DROP_SHARD,
+    Lack.ROUND: Repair.DROP_SHARD,
+    Lack.OPEN: Repair.DROP_SHARD,
+    Lack.DUE: Repair.DROP_SHARD,
+    Lack.EXPIRY: Repair.DROP_SHARD,
+    Lack.LOG: Repair.DROP_SHARD,
+    Lack.MARKS: Repair.EXPIRE,
+    Lack.LASTING: Repair.EXPIRE,
+    Lack.MOVED: Repair.DELETE,
+    Lack.KEPT: Repair.DELETE,
+    Lack.GONE: Repair.DELETE,
+    Lack.REPLAYS: Repair.DELETE,
+}
+_GAP: Final = "the rollup tells of a gap and waits: `tidegate accept-gap` has it go on"
+_TO_DO: Final[Mapping[Code | Lack, str]] = {
+    Code.SHARD_MISSING: "nothing where the rollup is building it again, as it does by itself; else " + _GAP,
+    Code.SHARD_BEFORE_LOG: _GAP,
+    Code.SHARD_NOT_COMMITTED: _GAP,
+    Code.OUTBOX_ACKNOWLEDGED: (
+        "see that the rollup runs and is ready: it sends what is left, and the dispatcher drops what it has had"
+    ),
+    Lack.UNKNOWN: "find out what made the key, and delete it if nothing of yours needs it",
+}
+_LOG_IS_CUT: Final = (
+    "the log no longer holds all that the shard was made of, so it is not dropped: put back a copy of Redis, or live"
+    " with what is lost"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One way in which Redis and Kafka do not agree; what it is about, and figures that may move."""
+
+    code: Code | Lack
+    shard: int | None = None
+    partition: int | None = None
+    """Of `contributions` where there is a shard, else of `runs`."""
+    job: str = ""
+    incarnation: str = ""
+    key: str = ""
+    """In Redis."""
     member: str = ""
     """What in the key."""
+    stands: int | None = None
+    """The offset at which Redis stands."""
+    other: int | None = None
+    """The offset that does not go with it."""
+    count: int = 0
+    told: str = ""
+    """What the deep look found."""
+    log_is_whole: bool = True
+    """Whether the log still holds all that a shard is made of."""
+
+    @property
+    def is_about(self) -> tuple[object, ...]:
+        """What it is without its figures: the same in a later look."""
+        about = (self.shard, self.partition, self.job, self.incarnation, self.key, self.member)
+        return (self.code, *about)
+
+    @property
+    def repair(self) -> Repair | None:
+        """What `--repair` does about it; None where a person has to."""
+        wanted = _REPAIRS.get(self.code)
+        return None if wanted is Repair.DROP_SHARD and not self.log_is_whole else wanted
+
+    @property
+    def target(self) -> str:
+        """What is repaired: the number of a shard or partition, a job, or a key."""
+        if self.repair is Repair.DROP_SHARD:
+            return str(self.shard)
+        if self.repair is Repair.RESET_RUNS:
+            return str(self.partition)
+        return self.job if self.repair is Repair.CLOSE_JOB else self.key
+
+    @property
+    def to_do(self) -> str:
+        """What a person does about it."""
+        if self.repair is not None:
+            return f"`tidegate check --repair` does it: {self.repair}"
+        return _TO_DO.get(self.code, _LOG_IS_CUT)
+
+    @property
+    def where(self) -> str:
+        if self.key:
+            return f"key {self.key!r}"
+        if self.shard is None:
+            return f"{RUNS}/{self.partition}"
+        return f"shard {self.shard} of {CONTRIBUTIONS}/{self.partition}"
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
+        if isinstance(self.code, Lack):
+            return f"{self.where}: {LACKS[self.code]}" + (f" {self.member!r}" if self.member else "")
+        figures = {"stands": self.stands, "other": self.other, "count": self.count}
+        said = _SAID[self.code].format(**figures, told=self.told, job=self.job, incarnation=self.incarnation)
+        return f"{self.where}: {said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,66 +208,48 @@ def shard_differences(
 ) -> list[Difference]:
     """How a shard disagrees with the log and with what the group acknowledged."""
     beginning, end = log
-    where, stands = f"shard {state.shard} of {CONTRIBUTIONS}/{partition}", state.next_offset
-    repair = Repair.DROP_SHARD if beginning == 0 else None
-
-    def differs(what: str, how: Repair | None = repair) -> Difference:
-        return Difference(where, what, how, str(state.shard))
-
-    found = []
+    stands = state.next_offset
+    differs = partial(
+        Difference, shard=state.shard, partition=partition, stands=stands, log_is_whole=beginning == 0
+    )
     if stands is None:
-        if committed:
-            found.append(
-                differs(f"Redis holds nothing of it, and the group has acknowledged {committed}", None)
-            )
-        return found
+        return [differs(code=Code.SHARD_MISSING, other=committed)] if committed else []
+    found = []
     if stands > end:
-        found.append(differs(f"it stands at {stands}, beyond the log's end {end}"))
+        found.append(differs(code=Code.SHARD_BEYOND_LOG, other=end))
     if stands < beginning:
-        found.append(differs(f"it stands at {stands}, and the log begins at {beginning}", None))
+        found.append(differs(code=Code.SHARD_BEFORE_LOG, other=beginning))
     if committed is None:
-        found.append(differs("there is state, but the group has no committed offset", None))
+        found.append(differs(code=Code.SHARD_NOT_COMMITTED))
     elif stands < committed:
-        found.append(
-            differs(f"it stands at {stands}, below {committed}, which was acknowledged: writes were lost")
-        )
+        found.append(differs(code=Code.SHARD_FELL_BACK, other=committed))
     if committed is not None and (left := [offset for offset in state.outbox if offset < committed]):
-        what = f"{len(left)} things in its outbox lie below {committed}, which was acknowledged"
-        found.append(differs(what, None))
+        found.append(differs(code=Code.OUTBOX_ACKNOWLEDGED, other=committed, count=len(left)))
     return found
 
 
 def runs_differences(partition: int, next_offset: int | None, log: Bounds) -> list[Difference]:
     """How the dispatcher's fold of a partition of `runs` disagrees with that log."""
     _, end = log
-    where = f"{RUNS}/{partition}"
     if next_offset is None and end > 0:
-        return [
-            Difference(where, f"Redis holds none of its {end} records", Repair.RESET_RUNS, str(partition))
-        ]
+        return [Difference(code=Code.RUNS_MISSING, partition=partition, other=end)]
     if next_offset is not None and next_offset > end:
-        what = f"Redis has folded {next_offset} records, and the log ends at {end}"
-        return [Difference(where, what, Repair.RESET_RUNS, str(partition))]
+        return [Difference(code=Code.RUNS_BEYOND_LOG, partition=partition, stands=next_offset, other=end)]
     return []
 
 
 def orphan_differences(orphans: Iterable[Orphan], beginnings: Mapping[int, int]) -> list[Difference]:
     """What the census found; `beginnings` says by shard where its log begins."""
-    found = []
-    for each in orphans:
-        kind = each.key.partition("}:")[2].partition(":")[0] if each.shard is not None else ""
-        target, member, repair = each.key, each.name, None
-        if each.shard is None:
-            repair = Repair.EXPIRE if "should expire" in each.what else None
-        elif kind in ("moved", "kept", "gone", "replays"):
-            repair = Repair.DELETE
-        elif kind == "marks":
-            repair = Repair.EXPIRE
-        elif beginnings.get(each.shard) == 0:
-            repair, target, member = Repair.DROP_SHARD, str(each.shard), ""
-        named = f" {each.name!r}" if each.name else ""
-        found.append(Difference(f"key {each.key!r}", f"{each.what}{named}", repair, target, member))
-    return found
+    return [
+        Difference(
+            code=each.lack,
+            shard=each.shard,
+            key=each.key,
+            member=each.name,
+            log_is_whole=each.shard is not None and beginnings.get(each.shard) == 0,
+        )
+        for each in orphans
+    ]
 
 
 async def compare(
@@ -167,7 +268,7 @@ async def compare(
             acknowledged = committed.get(tp)
             offset = None if acknowledged is None else acknowledged.offset
             found += shard_differences(state, tp.partition, offset, bounds[tp])
-            found += await _rounds_of_no_job(redis, namespace, shard, view, bounds[tp][0])
+            found += await _rounds_of_no_job(redis, namespace, shard, tp.partition, view, bounds[tp][0])
     for number in range(counts.partitions):
         next_offset = await redis.hget(f"{runs_prefix(namespace, number)}log", "next")
         stands = None if next_offset is None else int(next_offset)
@@ -180,17 +281,10 @@ async def compare(
     return found + orphan_differences(counted.orphans, beginnings)
 
 
-def in_both(first: Sequence[Difference], second: Sequence[Difference]) -> list[Difference]:
+def in_both(first: Iterable[Difference], second: Iterable[Difference]) -> list[Difference]:
     """What was there before and is there still; figures may have moved."""
-
-    def name(each: Difference) -> tuple[str, ...]:
-        return each.where, each.what.translate(_NO_DIGITS), each.member
-
-    known = set(map(name, first))
-    return [each for each in second if name(each) in known]
-
-
-_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
+    known = {each.is_about for each in first}
+    return [each for each in second if each.is_about in known]
 
 
 async def _bounds(bootstrap: str, partitions: int) -> dict[TopicPartition, Bounds]:
@@ -210,9 +304,9 @@ async def _shard_state(redis: Redis, namespace: str, shard: int, partition: int)
 
 
 async def _rounds_of_no_job(
-    redis: Redis, namespace: str, shard: int, view: DefinitionsView, beginning: int
+    redis: Redis, namespace: str, shard: int, partition: int, view: DefinitionsView, beginning: int
 ) -> list[Difference]:
-    strangers: dict[tuple[str, str], int] = {}
+    strangers: Counter[tuple[str, str]] = Counter()
     start = 0
     while names := await redis.zrange(open_key(namespace, shard), start, start + _PAGE - 1):
         start += _PAGE
@@ -220,16 +314,19 @@ async def _rounds_of_no_job(
             job, incarnation, _ = str(name).split("/", 2)
             defined = view.job(job)
             if defined is None or defined.incarnation != incarnation:
-                strangers[job, incarnation] = strangers.get((job, incarnation), 0) + 1
-    found = []
-    for (job, incarnation), count in strangers.items():
-        repair, target = Repair.CLOSE_JOB, job
-        if view.job(job) is not None:
-            repair, target = Repair.DROP_SHARD, str(shard)
-        is_possible = repair is Repair.CLOSE_JOB or beginning == 0
-        what = f"{count} open rounds of job {job!r} ({incarnation}), which is not defined"
-        found.append(Difference(f"shard {shard}", what, repair if is_possible else None, target))
-    return found
+                strangers[job, incarnation] += 1
+    return [
+        Difference(
+            code=Code.JOB_NOT_DEFINED if view.job(job) is None else Code.JOB_CREATED_AGAIN,
+            shard=shard,
+            partition=partition,
+            job=job,
+            incarnation=incarnation,
+            count=count,
+            log_is_whole=beginning == 0,
+        )
+        for (job, incarnation), count in strangers.items()
+    ]
 
 
 async def repair(
@@ -241,14 +338,18 @@ async def repair(
     by: str,
     horizon_s: int,
     say: Callable[[str], None],
-) -> None:
-    """Do what `wanted` allows, each thing once, said before and audited after."""
+) -> int:
+    """Do what `wanted` allows, each thing once, said before and audited after; returns how many were repaired."""
     counts = view.installation
     assert counts is not None
-    at, done = int(time() * 1000), set[tuple[str, str, str]]()
+    at, done, repaired = int(time() * 1000), set[tuple[str, str, str]](), 0
     async with acknowledged_producer(bootstrap, "tidegate-check") as producer:
         for each in wanted:
-            if each.repair is None or (what := (each.repair.name, each.target, each.member)) in done:
+            if each.repair is None:
+                continue
+            repaired += 1
+            what = (each.repair.name, each.target, "" if each.repair is Repair.DROP_SHARD else each.member)
+            if what in done:
                 continue
             done.add(what)
             say(f"{each.where}: {each.repair}")
@@ -274,9 +375,15 @@ async def repair(
                 at=at,
                 message=f"{each}; repaired: {each.repair} (by {by})",
                 job=each.target if each.repair is Repair.CLOSE_JOB else None,
-                details={"by": by, "repair": each.repair.name, "target": each.target},
+                details={
+                    "by": by,
+                    "difference": each.code.value,
+                    "repair": each.repair.name,
+                    "target": each.target,
+                },
             )
             await send_all(producer, audit_records([entry], counts.partitions))
+    return repaired
 
 
 async def drop_shard(redis: Redis, namespace: str, shard: int, counts: Installation) -> None:

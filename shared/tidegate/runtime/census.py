@@ -7,6 +7,7 @@ together is looked at in one call each, so that a rollup that is at work meanwhi
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from redis.asyncio import Redis
@@ -68,17 +69,39 @@ for n = 3, #ARGV do
 end
 return odd
 """
-_LACKS: Final[Mapping[str, str]] = {
-    "round": "a round that is not among the open ones",
-    "open": "an open round that holds nothing",
-    "due": "a deadline of no round",
-    "marks": "a mark of a fired round that never expires",
-    "expiry": "a place to expire for no mark",
-    "kept": "what a fired round held, without its mark",
-    "gone": "a deleted job without its revision",
-    "replays": "a place to expire for no coordinates of a replay",
-    "log": "coordinates of a replay that never expire",
-    "moved": "a round to map again that no outbox names",
+
+
+class Lack(StrEnum):
+    """What is wrong with a key, or with something in it."""
+
+    ROUND = "round"
+    OPEN = "open"
+    DUE = "due"
+    MARKS = "marks"
+    EXPIRY = "expiry"
+    KEPT = "kept"
+    GONE = "gone"
+    REPLAYS = "replays"
+    LOG = "log"
+    MOVED = "moved"
+    # The values above are the kinds of keys in which the script looks; those below are no such kind.
+    UNKNOWN = "unknown"
+    LASTING = "lasting"
+
+
+LACKS: Final[Mapping[Lack, str]] = {
+    Lack.ROUND: "a round that is not among the open ones",
+    Lack.OPEN: "an open round that holds nothing",
+    Lack.DUE: "a deadline of no round",
+    Lack.MARKS: "a mark of a fired round that never expires",
+    Lack.EXPIRY: "a place to expire for no mark",
+    Lack.KEPT: "what a fired round held, without its mark",
+    Lack.GONE: "a deleted job without its revision",
+    Lack.REPLAYS: "a place to expire for no coordinates of a replay",
+    Lack.LOG: "coordinates of a replay that never expire",
+    Lack.MOVED: "a round to map again that no outbox names",
+    Lack.UNKNOWN: "a key that no program makes",
+    Lack.LASTING: "a key that should expire and never does",
 }
 
 
@@ -90,7 +113,7 @@ class Orphan:
     """The key that holds it."""
     name: str
     """What it is in the key; empty for the key itself."""
-    what: str
+    lack: Lack
     shard: int | None = None
 
 
@@ -134,7 +157,7 @@ async def census(
         kind, shard, rest = kind_of(str(key).removeprefix(prefix), shards, partitions)
         found.kinds[kind or "unknown"] += 1
         if kind is None:
-            found.orphans.append(Orphan(str(key), "", "a key that no program makes"))
+            found.orphans.append(Orphan(str(key), "", Lack.UNKNOWN))
         elif shard is not None and kind in ("round", "moved"):
             names = rounds.setdefault((shard, kind), [])
             names.append(rest)
@@ -183,7 +206,7 @@ async def _look(
     for name in await redis.eval(_ODD, len(keys), *keys, kind, prefix, *names):
         whole = kind in ("round", "moved")
         key = f"{prefix}{kind}:{name}" if whole else prefix + kind
-        found.orphans.append(Orphan(key, "" if whole else str(name), _LACKS[kind], shard))
+        found.orphans.append(Orphan(key, "" if whole else str(name), Lack(kind), shard))
 
 
 async def _expiring(redis: Redis, keys: Sequence[str], found: Census) -> None:
@@ -193,4 +216,4 @@ async def _expiring(redis: Redis, keys: Sequence[str], found: Census) -> None:
         lives = await pipeline.execute()
     for key, seconds in zip(keys, lives, strict=True):
         if seconds == -1:
-            found.orphans.append(Orphan(key, "", "a key that should expire and never does"))
+            found.orphans.append(Orphan(key, "", Lack.LASTING))
