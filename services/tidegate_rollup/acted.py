@@ -9,7 +9,7 @@ from tidegate.contracts.contributions import DeadlineReached, JobRef, OperatorAc
 from tidegate.contracts.runs import RunRequest
 from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
-from tidegate_rollup.decide import SERVICE, Pending, StoredEvent, events_in, run_request, stored_event
+from tidegate_rollup.outbox import SERVICE, Pending, StoredEvent, events_in, run_request, stored_event
 
 NAMED_AT_ONCE: Final = 50
 """Events that one audit entry names: each may take some 10 KiB."""

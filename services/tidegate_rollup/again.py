@@ -12,7 +12,7 @@ from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
 from tidegate.runtime.definitions_view import DefinedJob
 from tidegate.runtime.mapping import Mapped, Plan, map_event
-from tidegate_rollup.decide import SERVICE, Pending, StoredEvent, events_in, stored_event
+from tidegate_rollup.outbox import SERVICE, Pending, StoredEvent, events_in, stored_event
 
 _MEMBERS_BITS: Final = 19
 _ROUNDS_BITS: Final = 20

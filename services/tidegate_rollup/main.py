@@ -8,7 +8,7 @@ from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client
-from tidegate_rollup.decide import SERVICE
+from tidegate_rollup.outbox import SERVICE
 from tidegate_rollup.owner import PartitionOwner
 from tidegate_rollup.store import RoundStore
 

@@ -37,16 +37,8 @@ from tidegate.runtime.state import ServiceState
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_rollup.acted import acted
 from tidegate_rollup.again import map_again, sendable, waiting
-from tidegate_rollup.decide import (
-    SERVICE,
-    Input,
-    Pending,
-    audit_entry,
-    by_shard,
-    chunks,
-    inputs_of,
-    run_request,
-)
+from tidegate_rollup.inputs import Input, by_shard, chunks, inputs_of
+from tidegate_rollup.outbox import SERVICE, Pending, audit_entry, run_request
 from tidegate_rollup.store import Applied, RoundStore
 
 log = structlog.get_logger()

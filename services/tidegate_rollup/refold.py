@@ -21,7 +21,7 @@ from tidegate.contracts.placement import shards_of_partition
 from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
 from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.runtime.log_consumer import log_consumer
-from tidegate_rollup.decide import Input, by_shard, chunks, inputs_of
+from tidegate_rollup.inputs import Input, by_shard, chunks, inputs_of
 from tidegate_rollup.store import Applied, RoundStore
 
 _TRIES: Final = 20

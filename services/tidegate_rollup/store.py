@@ -10,7 +10,8 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
-from tidegate_rollup.decide import Input, Pending, pending, script_arguments
+from tidegate_rollup.inputs import Input, script_arguments
+from tidegate_rollup.outbox import Pending, pending
 
 _SCRIPT = "\n".join(
     files("tidegate_rollup").joinpath(part).read_text() for part in ("apply.lua", "controls.lua", "fold.lua")

@@ -130,37 +130,37 @@ FAULTS: Final = (
     ),
     # the rollup's decisions
     _rollup(
-        "decide",
+        "inputs",
         "elif coordinates > source.highest:",
         "elif coordinates >= source.highest:",
         "test_only_rising_coordinates_of_a_source_are_handed_on",
     ),
     _rollup(
-        "decide",
+        "inputs",
         "-1 if each.needed > each.size",
         "-1 if each.needed >= each.size",
         "test_more_members_than_there_are_are_told_apart_from_enough",
     ),
     _rollup(
-        "decide",
+        "inputs",
         "entry.event.at if has_waited else entry.at, []",
         "entry.at, []",
         "test_a_contribution_brings_its_round_the_earliest_of_the_deadlines",
     ),
     _rollup(
-        "decide",
+        "outbox",
         'parts += sorted(f"{event.source}\\n{event.id}" for event in events)',
         'parts += [f"{event.source}\\n{event.id}" for event in events]',
         "test_a_run_id_is_made_of_content_and_free_of_order",
     ),
     _rollup(
-        "decide",
+        "outbox",
         "if size > MAX_INTERNAL_BYTES // 2:",
         "if size > MAX_INTERNAL_BYTES * 2:",
         "test_a_request_too_large_to_send_keeps_its_name_and_size_and_loses_its_events",
     ),
     _rollup(
-        "decide",
+        "outbox",
         "sorted(found, key=lambda each: each.place)",
         "sorted(found, key=lambda each: each.field)",
         "test_what_is_pending_comes_in_the_order_of_the_log_by_number",

@@ -20,7 +20,7 @@ import tidegate_dispatcher.partition
 import tidegate_dispatcher.store
 import tidegate_ingest.main
 import tidegate_mapper.main
-import tidegate_rollup.decide
+import tidegate_rollup.outbox
 import tidegate_rollup.owner
 import tidegate_rollup.store
 from tests.simulation.redis import Command, Server
@@ -37,7 +37,7 @@ from tidegate_dispatcher.main import Dispatcher
 from tidegate_dispatcher.partition import DispatcherPartition
 from tidegate_ingest.store import SeenEvents
 from tidegate_mapper.main import Mapper
-from tidegate_rollup.decide import Entry, inputs_of
+from tidegate_rollup.inputs import Entry, inputs_of
 from tidegate_rollup.owner import PartitionOwner
 from tidegate_rollup.store import Refused, RoundStore
 
@@ -378,7 +378,7 @@ def _(loop: Callable[[], Loop]) -> Iterator[None]:
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """Run ids are numbers, another one each time that a request is written."""
     numbers = count()
-    return patch.object(tidegate_rollup.decide, "run_id", lambda *_: f"{next(numbers):032x}")
+    return patch.object(tidegate_rollup.outbox, "run_id", lambda *_: f"{next(numbers):032x}")
 
 
 @breaks("R8", seed=1)

@@ -15,7 +15,7 @@ from tests.simulation.scheduling import Calls, Process
 from tidegate.contracts.contributions import read_contributions_record
 from tidegate.contracts.placement import shards_of_partition
 from tidegate.contracts.redis_keys import shard_prefix
-from tidegate_rollup.decide import Input, by_shard, inputs_of
+from tidegate_rollup.inputs import Input, by_shard, inputs_of
 from tidegate_rollup.store import RoundStore
 
 FRESH: Final = "fresh"

@@ -17,7 +17,7 @@ from tidegate.contracts.placement import shard_of
 from tidegate.runtime.census import IN_SHARD, Lack, Orphan, census
 from tidegate_dispatcher.store import RunStore
 from tidegate_ingest.store import SeenEvents
-from tidegate_rollup.decide import Control, Entry, Input, by_shard
+from tidegate_rollup.inputs import Control, Entry, Input, by_shard
 from tidegate_rollup.store import Applied, RoundStore
 
 HOUR_MS = 3_600_000

@@ -29,7 +29,7 @@ from tidegate.definitions.progress import WindowCount
 from tidegate.definitions.routes import UNPARTITIONED, JobRoutes
 from tidegate.runtime.definitions_view import DefinitionsView
 from tidegate.runtime.pending import PendingRound, count_open, pending_rounds
-from tidegate_rollup.decide import Entry
+from tidegate_rollup.inputs import Entry
 from tidegate_rollup.store import RoundStore
 
 AT = 1_700_000_000_000

@@ -51,16 +51,8 @@ from tidegate.core.rounds import (
 )
 from tidegate_rollup.acted import acted
 from tidegate_rollup.again import waiting
-from tidegate_rollup.decide import (
-    Control,
-    Entry,
-    Input,
-    Pending,
-    audit_entry,
-    by_shard,
-    inputs_of,
-    run_request,
-)
+from tidegate_rollup.inputs import Control, Entry, Input, by_shard, inputs_of
+from tidegate_rollup.outbox import Pending, audit_entry, run_request
 from tidegate_rollup.store import Applied, Refused, RoundStore
 
 HORIZON_MS = 1_000

@@ -30,7 +30,7 @@ from tidegate.core.conditions import Condition
 from tidegate.runtime.definitions_view import DefinedJob
 from tidegate.runtime.mapping import Plan, plan
 from tidegate_rollup.again import Waiting, map_again, sendable, waiting
-from tidegate_rollup.decide import Pending, pending
+from tidegate_rollup.outbox import Pending, pending
 
 A, B = Asset("a"), Asset("b")
 OLD = JobRef("j", "i1", 7, (), ("a", "b"), ((0, 1),))

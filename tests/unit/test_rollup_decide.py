@@ -23,23 +23,18 @@ from tidegate.contracts.topics import MAX_INTERNAL_BYTES, MIB
 from tidegate.core.audit import AuditKind
 from tidegate.core.instants import from_ms, from_us
 from tidegate_rollup.acted import NAMED_AT_ONCE, acted
-from tidegate_rollup.decide import (
+from tidegate_rollup.inputs import (
     ENTRIES_PER_PART,
     Control,
     Entry,
     Input,
-    Pending,
-    StoredEvent,
-    audit_entry,
     by_shard,
     chunks,
     entries_of,
     inputs_of,
-    pending,
-    run_id,
-    run_request,
     script_arguments,
 )
+from tidegate_rollup.outbox import Pending, StoredEvent, audit_entry, pending, run_id, run_request
 
 JOB = JobRef("day", "i1", 7, (0,), ("a", "b"), ((0, 1),))
 PLAIN = JobRef("each", "i1", 8, (), ("a",), ((0,),))
