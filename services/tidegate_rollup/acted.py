@@ -9,13 +9,13 @@ from tidegate.contracts.contributions import DeadlineReached, JobRef, OperatorAc
 from tidegate.contracts.runs import RunRequest
 from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
-from tidegate_rollup.outbox import SERVICE, Pending, StoredEvent, events_in, run_request, stored_event
+from tidegate_rollup.outbox import SERVICE, OutboxItem, StoredEvent, events_in, run_request, stored_event
 
 NAMED_AT_ONCE: Final = 50
 """Events that one audit entry names: each may take some 10 KiB."""
 
 
-def acted(each: Pending, partition: int) -> tuple[RunRequest | None, list[AuditEntry]]:
+def acted(each: OutboxItem, partition: int) -> tuple[RunRequest | None, list[AuditEntry]]:
     """The run that a control started or failed, if any, and what has to be audited."""
     control = each.control
     assert control is not None
@@ -52,7 +52,7 @@ def acted(each: Pending, partition: int) -> tuple[RunRequest | None, list[AuditE
 
 
 def _entry(
-    each: Pending,
+    each: OutboxItem,
     partition: int,
     kind: AuditKind,
     message: str,
@@ -88,7 +88,7 @@ def _entry(
 
 
 def _entries(
-    each: Pending,
+    each: OutboxItem,
     partition: int,
     kind: AuditKind,
     message: str,

@@ -12,7 +12,7 @@ from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
 from tidegate.runtime.definitions_view import DefinedJob
 from tidegate.runtime.mapping import Mapped, Plan, map_event
-from tidegate_rollup.outbox import SERVICE, Pending, StoredEvent, events_in, stored_event
+from tidegate_rollup.outbox import SERVICE, OutboxItem, StoredEvent, events_in, stored_event
 
 _MEMBERS_BITS: Final = 19
 _ROUNDS_BITS: Final = 20
@@ -40,7 +40,7 @@ class Waiting:
     """(name of the asset, event), oldest first; an event that filled several places is here once."""
 
 
-def waiting(each: Pending, fields: Sequence[str]) -> Waiting | None:
+def waiting(each: OutboxItem, fields: Sequence[str]) -> Waiting | None:
     """What an item of the outbox holds; `fields` are the fields and values in turn of the round that it names.
 
     None where the round is gone, since all that was in it is on the log again.
@@ -164,8 +164,8 @@ def _closed(found: Waiting, event: AcceptedEvent, position: str, reasons: Sequen
 
 
 def sendable(
-    outbox: Iterable[Pending], rounds: int, is_readable: Callable[[str, int], bool]
-) -> Iterator[Pending]:
+    outbox: Iterable[OutboxItem], rounds: int, is_readable: Callable[[str, int], bool]
+) -> Iterator[OutboxItem]:
     """The first of `outbox`, up to so many whole rounds to map again, which may be large.
 
     What has to be mapped by a definition (job, revision) that this process cannot read stays, and with it all that has

@@ -17,7 +17,7 @@ from tidegate.core.rounds import Note
 SERVICE = "rollup"
 
 
-class Pending(NamedTuple):
+class OutboxItem(NamedTuple):
     """One thing in the outbox of (shard, partition) that must still be sent: a run request, an audit entry, or what
     waited under an older definition of its job (again.py)."""
 
@@ -63,13 +63,13 @@ class Pending(NamedTuple):
         return tuple(map(int, self.field.split(".")))
 
 
-def pending(reply: Sequence[str]) -> list[Pending]:
+def outbox_items(reply: Sequence[str]) -> list[OutboxItem]:
     """What a reply of the script says is in the outbox, in the order of the log."""
     found = []
     for name, payload in zip(reply[::2], reply[1::2], strict=True):
         offset, ordinal, *_ = name.split(".")
         head, *lines = payload.split("\n")
-        found.append(Pending(int(offset), int(ordinal), name, json.loads(head), lines))
+        found.append(OutboxItem(int(offset), int(ordinal), name, json.loads(head), lines))
     return sorted(found, key=lambda each: each.place)
 
 
@@ -143,7 +143,7 @@ def _fired_round(fields: Sequence[str]) -> _FiredRound:
     return _FiredRound(events, [(asset, arrived[asset], expected[asset]) for asset in sorted(arrived)], dates)
 
 
-def run_request(each: Pending) -> tuple[RunRequest, AuditEntry | None]:
+def run_request(each: OutboxItem) -> tuple[RunRequest, AuditEntry | None]:
     """The request of a fired round, and the audit entry where its dates were in conflict."""
     payload = each.payload
     job, key = JobRef(*payload["job"]), payload["key"]
@@ -214,7 +214,7 @@ def run_id(job: JobRef, key: str, generation: int, events: Iterable[StoredEvent]
     return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def audit_entry(each: Pending, partition: int) -> AuditEntry:
+def audit_entry(each: OutboxItem, partition: int) -> AuditEntry:
     """The audit entry that the script noted."""
     payload = each.payload
     kind, job, event = AuditKind(payload["audit"]), JobRef(*payload["job"]), stored_event(payload["event"])

@@ -38,7 +38,7 @@ from tidegate.runtime.unreadable import unreadable_record
 from tidegate_rollup.acted import acted
 from tidegate_rollup.again import map_again, sendable, waiting
 from tidegate_rollup.inputs import Input, by_shard, chunks, inputs_of
-from tidegate_rollup.outbox import SERVICE, Pending, audit_entry, run_request
+from tidegate_rollup.outbox import SERVICE, OutboxItem, audit_entry, run_request
 from tidegate_rollup.store import Applied, RoundStore
 
 log = structlog.get_logger()
@@ -71,7 +71,7 @@ class PartitionOwner:
         self._view, self._counts, self._store, self._producer = view, view.installation, store, producer
         self._settings, self._admin, self._redis, self._group = settings, admin, redis, group
         self._believed: dict[int, int | None] = {}
-        self._outbox: dict[tuple[int, int], list[Pending]] = {}
+        self._outbox: dict[tuple[int, int], list[OutboxItem]] = {}
         """By (partition, shard), in the order of the log."""
         self._committed: dict[int, Position] = {}
         self._times: dict[int, int] = {}
@@ -409,7 +409,7 @@ class PartitionOwner:
         return f"{source_of(tp, self._committed[partition].incarnation)}#{shard}"
 
     def _written_out(
-        self, partition: int, outbox: Sequence[Pending]
+        self, partition: int, outbox: Sequence[OutboxItem]
     ) -> tuple[dict[int, list[RunRequest]], list[AuditEntry]]:
         """The run requests of an outbox by the partition of their job, and the audit entries."""
         requests: dict[int, list[RunRequest]] = {}
@@ -429,7 +429,7 @@ class PartitionOwner:
         return requests, audit
 
     async def _map_again(
-        self, partition: int, shard: int, outbox: Sequence[Pending]
+        self, partition: int, shard: int, outbox: Sequence[OutboxItem]
     ) -> tuple[dict[int, list[tuple[int, int, Mapped]]], list[AuditEntry]]:
         """What waited under older definitions (R6): contributions by their partition, and what counts nowhere now."""
         moved = [each for each in outbox if each.moved_round is not None]

@@ -11,7 +11,7 @@ from redis.exceptions import NoScriptError
 
 from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
 from tidegate_rollup.inputs import Input, script_arguments
-from tidegate_rollup.outbox import Pending, pending
+from tidegate_rollup.outbox import OutboxItem, outbox_items
 
 _SCRIPT = "\n".join(
     files("tidegate_rollup").joinpath(part).read_text() for part in ("apply.lua", "controls.lua", "fold.lua")
@@ -29,7 +29,7 @@ class Applied(NamedTuple):
     """The batch was folded."""
 
     repeats: int
-    added: list[Pending]
+    added: list[OutboxItem]
 
 
 class Refused(NamedTuple):
@@ -38,7 +38,7 @@ class Refused(NamedTuple):
     next_offset: int | None
     """None where the shard has never been written, or was lost."""
     at: int
-    outbox: list[Pending]
+    outbox: list[OutboxItem]
 
 
 class _Call(NamedTuple):
@@ -116,14 +116,14 @@ class RoundStore:
             if place is not None
         ]
 
-    async def moved(self, items: Iterable[tuple[int, Pending]]) -> list[list[str]]:
+    async def moved(self, items: Iterable[tuple[int, OutboxItem]]) -> list[list[str]]:
         """Fields and values in turn of rounds that wait in an outbox to be mapped again, given as (shard, item)."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for shard, each in items:
                 pipeline.hgetall(self._moved(shard, each))
             return [list(chain.from_iterable(found.items())) for found in await pipeline.execute()]
 
-    async def confirm(self, sent: Iterable[tuple[int, int, Sequence[Pending]]]) -> None:
+    async def confirm(self, sent: Iterable[tuple[int, int, Sequence[OutboxItem]]]) -> None:
         """Take what was acknowledged out of the outboxes, given as (partition, shard, what)."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for partition, shard, each in sent:
@@ -136,7 +136,7 @@ class RoundStore:
     def _outbox(self, shard: int, partition: int) -> str:
         return f"{shard_prefix(self._namespace, shard)}outbox:{partition}"
 
-    def _moved(self, shard: int, each: Pending) -> str:
+    def _moved(self, shard: int, each: OutboxItem) -> str:
         return f"{shard_prefix(self._namespace, shard)}moved:{each.field}"
 
     async def _run(self, partition: int, calls: Sequence[_Call]) -> dict[int, Applied | Refused]:
@@ -185,5 +185,5 @@ class RoundStore:
 
 def _reply(reply: list[Any]) -> Applied | Refused:
     if reply[0] == 1:
-        return Applied(reply[1], pending(reply[2:]))
-    return Refused(int(reply[1]) if reply[1] != "" else None, int(reply[2]), pending(reply[3:]))
+        return Applied(reply[1], outbox_items(reply[2:]))
+    return Refused(int(reply[1]) if reply[1] != "" else None, int(reply[2]), outbox_items(reply[3:]))

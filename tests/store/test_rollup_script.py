@@ -52,7 +52,7 @@ from tidegate.core.rounds import (
 from tidegate_rollup.acted import acted
 from tidegate_rollup.again import waiting
 from tidegate_rollup.inputs import Control, Entry, Input, by_shard, inputs_of
-from tidegate_rollup.outbox import Pending, audit_entry, run_request
+from tidegate_rollup.outbox import OutboxItem, audit_entry, run_request
 from tidegate_rollup.store import Applied, Refused, RoundStore
 
 HORIZON_MS = 1_000
@@ -389,7 +389,7 @@ def identities(events: Sequence[Event]) -> list[tuple[str, str, str]]:
     return sorted((each.id, each.source, each.key or "") for each in events)
 
 
-def described(each: Pending) -> dict[str, Any]:
+def described(each: OutboxItem) -> dict[str, Any]:
     """Something in the outbox, as the model describes it."""
     if (control := each.control) is not None:
         request, entries = acted(each, PARTITION)
@@ -448,8 +448,8 @@ def described(each: Pending) -> dict[str, Any]:
     }
 
 
-def outbox_of(pending: Sequence[Pending]) -> dict[str, dict[str, Any]]:
-    return {each.field: described(each) for each in pending}
+def outbox_of(items: Sequence[OutboxItem]) -> dict[str, dict[str, Any]]:
+    return {each.field: described(each) for each in items}
 
 
 @dataclass(frozen=True, slots=True)
@@ -1052,8 +1052,8 @@ def entry(offset: int, job: JobRef, key: str, member: int, size: int, at: int, o
     return Entry(offset, ordinal, at, "accepted-events/0", job, event, each)
 
 
-def kinds(pending: Sequence[Pending]) -> list[str]:
-    return [each.payload.get("audit", "fired") for each in pending]
+def kinds(items: Sequence[OutboxItem]) -> list[str]:
+    return [each.payload.get("audit", "fired") for each in items]
 
 
 async def test_a_record_of_thousands_of_members_is_folded_in_one_call(
@@ -1161,7 +1161,7 @@ def at_asset(asset: int, each: Entry, **changes: Any) -> Entry:
     return each._replace(contribution=each.contribution._replace(asset=asset, **changes))
 
 
-async def applied(store: RoundStore, believed: int | None, *entries: Input) -> list[Pending]:
+async def applied(store: RoundStore, believed: int | None, *entries: Input) -> list[OutboxItem]:
     last = entries[-1]
     reply = (await store.apply(0, 0, last.offset + 1, last.at, [(0, believed, entries)]))[0]
     assert isinstance(reply, Applied)

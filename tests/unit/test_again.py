@@ -30,7 +30,7 @@ from tidegate.core.conditions import Condition
 from tidegate.runtime.definitions_view import DefinedJob
 from tidegate.runtime.mapping import Plan, plan
 from tidegate_rollup.again import Waiting, map_again, sendable, waiting
-from tidegate_rollup.outbox import Pending, pending
+from tidegate_rollup.outbox import OutboxItem, outbox_items
 
 A, B = Asset("a"), Asset("b")
 OLD = JobRef("j", "i1", 7, (), ("a", "b"), ((0, 1),))
@@ -44,7 +44,7 @@ def kept(event_id: str, key: str = "k", at: int = AT, *more: Any) -> str:
 def moved(
     fields: dict[str, str], key: str = "k", place: str = "40.3.2.5", revision: int = 9
 ) -> Waiting | None:
-    (each,) = pending([place, f'{{"revision":{revision},"at":{AT}}}\nj/i1/{key}'])
+    (each,) = outbox_items([place, f'{{"revision":{revision},"at":{AT}}}\nj/i1/{key}'])
     assert each.moved_round == f"j/i1/{key}"
     return waiting(each, [part for pair in fields.items() for part in pair])
 
@@ -91,7 +91,7 @@ def test_a_contribution_of_an_older_revision_waits_alone() -> None:
         "asset": 1,
         "revision": 9,
     }
-    (each,) = pending(["40.3.2.0", json.dumps(payload)])
+    (each,) = outbox_items(["40.3.2.0", json.dumps(payload)])
     found = waiting(each, ())
     assert found is not None
     assert [(asset, event.id) for asset, event in found.events] == [("b", "e1")]
@@ -214,9 +214,9 @@ def test_coordinates_rise_with_the_places_in_the_outbox_and_are_exact_in_lua(
 
 
 def test_large_rounds_go_out_a_few_at_a_time_and_in_order() -> None:
-    def item(number: int, is_round: bool) -> Pending:
+    def item(number: int, is_round: bool) -> OutboxItem:
         payload = {"revision": 9} if is_round else {"generation": 1}
-        return Pending(number, 0, f"{number}.0", payload, ["j/i1/k"] if is_round else [])
+        return OutboxItem(number, 0, f"{number}.0", payload, ["j/i1/k"] if is_round else [])
 
     outbox = [item(n, is_round) for n, is_round in enumerate([False, True, False, True, False, True])]
     assert list(sendable(outbox, 2, lambda *_: True)) == outbox[:5]
@@ -224,11 +224,11 @@ def test_large_rounds_go_out_a_few_at_a_time_and_in_order() -> None:
 
 
 def test_what_waits_for_a_definition_that_cannot_be_read_holds_back_only_what_is_mapped_after_it() -> None:
-    def item(number: int, job: str | None, is_round: bool = True) -> Pending:
+    def item(number: int, job: str | None, is_round: bool = True) -> OutboxItem:
         if job is None:
-            return Pending(number, 0, f"{number}.0", {"job": ["j"], "generation": 1})
+            return OutboxItem(number, 0, f"{number}.0", {"job": ["j"], "generation": 1})
         payload = {"revision": number} if is_round else {"revision": number, "job": [job]}
-        return Pending(number, 0, f"{number}.0.2.1", payload, [f"{job}/i1/k"] if is_round else [])
+        return OutboxItem(number, 0, f"{number}.0.2.1", payload, [f"{job}/i1/k"] if is_round else [])
 
     outbox = [item(1, "k"), item(2, "j"), item(3, None), item(4, "k"), item(5, "k", False), item(6, None)]
     asked: list[tuple[str, int]] = []

@@ -34,7 +34,7 @@ from tidegate_rollup.inputs import (
     inputs_of,
     script_arguments,
 )
-from tidegate_rollup.outbox import Pending, StoredEvent, audit_entry, pending, run_id, run_request
+from tidegate_rollup.outbox import OutboxItem, StoredEvent, audit_entry, outbox_items, run_id, run_request
 
 JOB = JobRef("day", "i1", 7, (0,), ("a", "b"), ((0, 1),))
 PLAIN = JobRef("each", "i1", 8, (), ("a",), ((0,),))
@@ -260,7 +260,7 @@ def stored(
     return json.dumps(values)[1:-1]
 
 
-def fired(*fields: Any, key: str = "2026-03-10", generation: int = 1, job: JobRef = JOB) -> Pending:
+def fired(*fields: Any, key: str = "2026-03-10", generation: int = 1, job: JobRef = JOB) -> OutboxItem:
     head = {
         "job": job,
         "key": key,
@@ -268,7 +268,7 @@ def fired(*fields: Any, key: str = "2026-03-10", generation: int = 1, job: JobRe
         "event": json.loads(f"[{stored('last')}]"),
         "generation": generation,
     }
-    (found,) = pending(["7.2", "\n".join([json.dumps(head), *map(str, fields)])])
+    (found,) = outbox_items(["7.2", "\n".join([json.dumps(head), *map(str, fields)])])
     return found
 
 
@@ -459,7 +459,7 @@ def payload(kind: str, other: str | None = None, event: str = "", **more: Any) -
 @given(st.permutations([(2, 0), (2, 1), (2, 10), (10, 0), (9, 3)]))
 def test_what_is_pending_comes_in_the_order_of_the_log_by_number(places: list[tuple[int, int]]) -> None:
     reply = [part for offset, n in places for part in (f"{offset}.{n}.1", payload("member-late"))]
-    assert [(each.offset, each.ordinal) for each in pending(reply)] == [
+    assert [(each.offset, each.ordinal) for each in outbox_items(reply)] == [
         (2, 0),
         (2, 1),
         (2, 10),
@@ -483,7 +483,7 @@ def test_what_is_pending_comes_in_the_order_of_the_log_by_number(places: list[tu
 def test_every_kind_of_audit_that_the_script_knows_becomes_an_entry(
     kind: str, more: dict[str, Any], words: str
 ) -> None:
-    (found,) = pending(["7.2.1", payload(kind, **more)])
+    (found,) = outbox_items(["7.2.1", payload(kind, **more)])
     entry_ = audit_entry(found, 3)
     assert (entry_.kind, entry_.job, entry_.asset, entry_.partition_key) == (kind, "day", "b", "2026-03-10")
     assert (entry_.event_id, entry_.event_source, entry_.position) == ("e1", "s", "contributions/3@7")
@@ -497,7 +497,7 @@ def test_every_kind_of_audit_that_the_script_knows_becomes_an_entry(
 
 def test_audit_entries_of_one_place_have_one_id_and_others_another() -> None:
     def made(field: str, kind: str = "member-late", partition: int = 0) -> str:
-        return audit_entry(pending([field, payload(kind)])[0], partition).id
+        return audit_entry(outbox_items([field, payload(kind)])[0], partition).id
 
     assert made("7.2.1") == made("7.2.1")
     assert len({made("7.2.1"), made("7.3.1"), made("8.2.1"), made("7.2.1", partition=1)}) == 4
@@ -591,7 +591,7 @@ def test_a_change_is_for_every_shard_and_ends_the_parts_of_its_job_only() -> Non
 def acted_on(said: dict[str, Any], *lines: str, **head: Any) -> tuple[Any, list[Any]]:
     control = {"id": "1", "by": "ana"} | ABOUT | said if said["kind"] != "deadline" else ABOUT | said
     payload = {"control": control, "key": "2026-03-10", "at": AT, "job": JOB} | head
-    (each,) = pending(["7.0", "\n".join([json.dumps(payload), *lines])])
+    (each,) = outbox_items(["7.0", "\n".join([json.dumps(payload), *lines])])
     return acted(each, 1)
 
 
@@ -656,7 +656,9 @@ def test_every_event_of_a_large_round_is_named_in_entries_that_fit_their_topic()
 def test_an_action_on_a_round_that_is_gone_says_so_once() -> None:
     def told(offset: int) -> Any:
         control = ABOUT | {"kind": "fire", "id": "1", "by": "ana"}
-        (each,) = pending([f"{offset}.0", json.dumps({"control": control, "key": "2026-03-10", "at": AT})])
+        (each,) = outbox_items(
+            [f"{offset}.0", json.dumps({"control": control, "key": "2026-03-10", "at": AT})]
+        )
         return acted(each, 1)
 
     (none, (audited,)), (_, (again,)) = told(7), told(9)
