@@ -92,14 +92,13 @@ class PartitionOwner:
         if polled:
             crash_point("rollup.read")
         began = monotonic()
-        audit: list[AuditEntry] = []
         for tp, records in polled.items():
-            audit += await self._fold(tp, records)
+            await self._fold(tp, records)
             crash_point("rollup.applied")
         if began - self._moved_at > MOVE_IDLE_EVERY_S:
             self._moved_at = began
             await self._move_idle_shards()
-        await self._send(audit)
+        await self._send()
         await self._append_changes()
         if began - self._looked_at > LOOK_EVERY_S:
             self._looked_at = began
@@ -203,7 +202,7 @@ class PartitionOwner:
     async def _send_left_over(self, before: Mapping[int, Position]) -> None:
         whole, self._committed = self._outbox, dict(before)
         self._outbox = {place: outbox for place, outbox in whole.items() if place[0] in before}
-        await self._send([])
+        await self._send()
         self._outbox = whole  # those of `before` are empty now
 
     def _place(
@@ -244,7 +243,7 @@ class PartitionOwner:
     def _shards(self, tp: TopicPartition) -> range:
         return shards_of_partition(tp.partition, self._counts.partitions, self._counts.shards)
 
-    async def _fold(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[AuditEntry]:
+    async def _fold(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
         entries: list[Input] = []
         unreadable: list[AuditEntry] = []
         ours = self._shards(tp)
@@ -254,6 +253,8 @@ class PartitionOwner:
                 entries += inputs_of(record.offset, record.timestamp, read, ours, self._counts.shards)
             except (ValidationError, IndexError) as error:
                 unreadable.append(unreadable_record(SERVICE, tp, record, error))
+        # Before any shard moves past them: no outbox holds these entries, and nobody reads the records again.
+        await send_all(self._producer, audit_records(unreadable, self._counts.partitions))
         metrics.ENTRIES_READ.labels(tp.topic).inc(len(entries))
         self._times[tp.partition] = records[-1].timestamp
         end = records[-1].offset + 1
@@ -262,7 +263,6 @@ class PartitionOwner:
             upto, at = (end, records[-1].timestamp) if last is entries[-1] else (last.offset + 1, last.at)
             if not await self._apply(tp, chunk, upto, at):
                 break
-        return unreadable
 
     async def _apply(self, tp: TopicPartition, entries: list[Input], upto: int, at: int) -> bool:
         """Fold `entries` into their shards; False where a shard stood elsewhere, which starts the partition again."""
@@ -353,7 +353,7 @@ class PartitionOwner:
         if records:
             crash_point("rollup.reached")
 
-    async def _send(self, audit: list[AuditEntry]) -> None:
+    async def _send(self) -> None:
         """Send what is in the outboxes, wait for the acknowledgements, then take it out."""
         self._unreadable.clear()
         found = {
@@ -363,10 +363,11 @@ class PartitionOwner:
         sending = {place: some for place, some in found.items() if some}
         self._tell_unreadable()
         outgoing: list[Outgoing] = []
+        audit: list[AuditEntry] = []
         for (partition, shard), outbox in sending.items():
             requests, noted = self._written_out(partition, outbox)
             again, closed = await self._map_again(partition, shard, outbox)
-            audit = [*audit, *noted, *closed]
+            audit += [*noted, *closed]
             source = self._source_of(partition, shard)
             encode = partial(_encode, source)
             for target, some in requests.items():

@@ -248,13 +248,13 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The group's offset moves before what fired is sent."""
     send, commit = PartitionOwner._send, PartitionOwner.commit
 
-    async def commit_and_send(self: PartitionOwner, audit: list[Any]) -> None:
+    async def commit_and_send(self: PartitionOwner) -> None:
         whole, self._outbox = self._outbox, {}
         try:
             await commit(self)
         finally:
             self._outbox = whole
-        await send(self, audit)
+        await send(self)
 
     return patch.object(PartitionOwner, "_send", commit_and_send)
 
