@@ -366,7 +366,12 @@ class PartitionOwner:
         audit: list[AuditEntry] = []
         for (partition, shard), outbox in sending.items():
             requests, noted = self._written_out(partition, outbox)
-            again, closed = await self._map_again(partition, shard, outbox)
+            if (mapped_again := await self._map_again(partition, shard, outbox)) is None:
+                metrics.STATE_MISMATCHES.inc()
+                log.warning("shard_elsewhere", shard=shard, lost="rounds to map again")
+                self.consumer.restart()
+                return
+            again, closed = mapped_again
             audit += [*noted, *closed]
             source = self._source_of(partition, shard)
             encode = partial(_encode, source)
@@ -431,10 +436,15 @@ class PartitionOwner:
 
     async def _map_again(
         self, partition: int, shard: int, outbox: Sequence[OutboxItem]
-    ) -> tuple[dict[int, list[tuple[int, int, Mapped]]], list[AuditEntry]]:
-        """What waited under older definitions (R6): contributions by their partition, and what counts nowhere now."""
+    ) -> tuple[dict[int, list[tuple[int, int, Mapped]]], list[AuditEntry]] | None:
+        """What waited under older definitions (R6): contributions by their partition, and what counts nowhere now.
+
+        None where Redis has lost it since, so that it has to be folded again.
+        """
         moved = [each for each in outbox if each.moved_round is not None]
-        read = await self._store.moved((shard, each) for each in moved)
+        read = await self._store.moved(partition, shard, moved)
+        if read is None:
+            return None
         fields = {each.field: held for each, held in zip(moved, read, strict=True)}
         by_partition: dict[int, list[tuple[int, int, Mapped]]] = {}
         audit: list[AuditEntry] = []

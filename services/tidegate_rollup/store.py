@@ -116,12 +116,20 @@ class RoundStore:
             if place is not None
         ]
 
-    async def moved(self, items: Iterable[tuple[int, OutboxItem]]) -> list[list[str]]:
-        """Fields and values in turn of rounds that wait in an outbox to be mapped again, given as (shard, item)."""
+    async def moved(self, partition: int, shard: int, items: Iterable[OutboxItem]) -> list[list[str]] | None:
+        """Fields and values in turn of rounds that wait in an outbox to be mapped again.
+
+        None where Redis has not all of `items` any more: the shard was lost or went back, and its rounds with it. Of an
+        item that is there without its round, all is on the log (`confirm`).
+        """
         async with self._redis.pipeline(transaction=False) as pipeline:
-            for shard, each in items:
+            for each in items:
                 pipeline.hgetall(self._moved(shard, each))
-            return [list(chain.from_iterable(found.items())) for found in await pipeline.execute()]
+                pipeline.hexists(self._outbox(shard, partition), each.field)
+            found = await pipeline.execute()
+        if not all(found[1::2]):
+            return None
+        return [list(chain.from_iterable(fields.items())) for fields in found[::2]]
 
     async def confirm(self, sent: Iterable[tuple[int, int, Sequence[OutboxItem]]]) -> None:
         """Take what was acknowledged out of the outboxes, given as (partition, shard, what)."""
