@@ -112,7 +112,8 @@ for n, source in ipairs(batch.sources) do
   if at and high.at < at - REMEMBERED then
     high = {offset = -1, ordinal = -1}  -- expired, whether or not it was removed yet
   end
-  highs[n], has_repeats[n] = high, not is_above(offset, ordinal, high)
+  highs[n] = high
+  has_repeats[n] = not is_above(offset, ordinal, highs[n])
   if not is_above(high_offset, high_ordinal, high) then
     high_offset, high_ordinal = high.offset, high.ordinal
   end

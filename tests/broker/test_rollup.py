@@ -361,6 +361,26 @@ async def test_records_that_cannot_be_read_are_audited_and_passed(at: Installed)
     assert await audit_counts(at) == {"unreadable-record": 6}
 
 
+@pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+async def test_a_record_that_cannot_be_read_is_audited_though_its_reader_dies_once_the_shards_are_past_it(
+    at: Installed,
+) -> None:
+    keys = days(0, 20)
+    assert set(map(shard, keys)) == set(range(SHARDS)), "every shard has to move"
+    await send(at.kafka, [(CONTRIBUTIONS, number, None, b"not json") for number in range(PARTITIONS)])
+    await Log(at).add(members(keys))
+    with rollup(at, TIDEGATE_INSTANCE="one", TIDEGATE_CRASH_POINT="rollup.applied:1") as dying:
+
+        async def is_dead() -> bool:
+            return not dying.is_running
+
+        await until_async(is_dead, "the rollup to die")
+    with rollup(at, "next", TIDEGATE_INSTANCE="one") as owner:
+        owner.wait_ready()
+        await until_fired(at, keys)
+    assert await audit_counts(at) == {"unreadable-record": PARTITIONS}
+
+
 async def test_rounds_without_a_committed_offset_are_not_trusted(at: Installed) -> None:
     log = Log(at)
     with rollup(at) as owner:

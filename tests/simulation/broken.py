@@ -121,7 +121,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 @breaks("E1.rollup", seed=56)
 def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     """The rollup takes repeats for new contributions."""
-    return _script("= high, not is_above(offset, ordinal, high)", "= high, false")
+    return _script("has_repeats[n] = not is_above(offset, ordinal, highs[n])", "has_repeats[n] = false")
 
 
 @breaks("E2", seed=14)

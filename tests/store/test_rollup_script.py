@@ -1338,6 +1338,23 @@ async def test_a_change_takes_the_rounds_of_its_job_with_their_deadlines_and_of_
     assert await applied(store, 3, change(3, TIMED, TIMED.revision + 1)) == []
 
 
+async def test_rounds_to_map_again_that_redis_lost_are_not_taken_for_such_as_are_on_the_log(
+    redis: Redis, store: RoundStore
+) -> None:
+    await applied(
+        store, None, entry(0, DAY, "a", 0, 3, START_MS), entry(0, DAY, "b", 0, 3, START_MS, ordinal=1)
+    )
+    first, second = await applied(store, 1, change(1, DAY, DAY.revision + 1))
+    read = await store.moved(0, 0, [first, second])
+    assert read is not None
+    assert ["m:0:0" in fields for fields in read] == [True, True]
+    redis.delete("t:{0}:moved:1.0.2.1")  # all of it was sent, and confirm broke off
+    assert await store.moved(0, 0, [first, second]) == [[], read[1]]
+    redis.delete("t:{0}:moved:1.0.2.2", "t:{0}:outbox:0", "t:{0}:log")
+    assert await store.moved(0, 0, [first, second]) is None
+    assert await store.moved(0, 0, []) == []
+
+
 async def test_b105_a_deleted_job_is_remembered_until_nothing_older_can_come(
     redis: Redis, store: RoundStore
 ) -> None:
