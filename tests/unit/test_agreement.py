@@ -26,7 +26,7 @@ def test_a_shard_between_what_was_acknowledged_and_the_logs_end_agrees(state: Sh
     [
         # Its owner builds it by itself.
         (ShardState(1, None), 7, Code.SHARD_MISSING, "Redis holds nothing of it", None),
-        (ShardState(1, 11), 7, Code.SHARD_BEYOND_LOG, "beyond the log's end 10", Repair.DROP_SHARD),
+        (ShardState(1, 11), 7, Code.SHARD_BEYOND_LOG, "beyond the log's end 10", None),
         (ShardState(1, 6), 7, Code.SHARD_FELL_BACK, "writes were lost", Repair.DROP_SHARD),
         (
             ShardState(1, 9, [5, 6, 8]),
@@ -49,7 +49,7 @@ def test_a_shard_that_stands_elsewhere_is_told(
 
 
 def test_nothing_is_dropped_that_its_log_cannot_give_back() -> None:  # R2
-    (found,) = shard_differences(ShardState(1, 11), 1, 7, (3, 10))
+    (found,) = shard_differences(ShardState(1, 5), 1, 7, (3, 10))
     assert found.repair is None
     assert found.to_do.startswith("the log no longer holds all")
     lost = [Orphan("t:{1}:open", "a/i/k", Lack.OPEN, 1)]
@@ -93,7 +93,9 @@ def test_the_fold_of_runs_must_be_one_of_this_log() -> None:
     assert runs_differences(0, 9, (0, 10)) == []  # the last one is a marker
     assert runs_differences(0, None, (0, 0)) == []
     assert [each.repair for each in runs_differences(0, None, (0, 10))] == [Repair.RESET_RUNS]
-    assert [each.repair for each in runs_differences(0, 11, (0, 10))] == [Repair.RESET_RUNS]
+    (beyond,) = runs_differences(0, 11, (0, 10))
+    assert beyond.repair is None, "a person has to see that the log was created again"
+    assert beyond.to_do.startswith("the dispatcher tells of a gap")
 
 
 def test_only_what_two_looks_find_is_a_difference() -> None:

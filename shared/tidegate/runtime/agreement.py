@@ -90,11 +90,9 @@ _SAID: Final[Mapping[Code, str]] = {
     Code.JOB_CREATED_AGAIN: "{count} open rounds of job {job!r} ({incarnation}), which was created again since",
 }
 _REPAIRS: Final[Mapping[Code | Lack, Repair]] = {
-    Code.SHARD_BEYOND_LOG: Repair.DROP_SHARD,
     Code.SHARD_FELL_BACK: Repair.DROP_SHARD,
     Code.SHARD_NOT_FOLDED: Repair.DROP_SHARD,
     Code.RUNS_MISSING: Repair.RESET_RUNS,
-    Code.RUNS_BEYOND_LOG: Repair.RESET_RUNS,
     Code.JOB_NOT_DEFINED: Repair.CLOSE_JOB,
     Code.JOB_CREATED_AGAIN: Repair.DROP_SHARD,
     Lack.ROUND: Repair.DROP_SHARD,
@@ -112,7 +110,9 @@ _REPAIRS: Final[Mapping[Code | Lack, Repair]] = {
 _GAP: Final = "the rollup tells of a gap and waits: `tidegate accept-gap` has it go on"
 _TO_DO: Final[Mapping[Code | Lack, str]] = {
     Code.SHARD_MISSING: "nothing where the rollup is building it again, as it does by itself; else " + _GAP,
+    Code.SHARD_BEYOND_LOG: _GAP,
     Code.SHARD_BEFORE_LOG: _GAP,
+    Code.RUNS_BEYOND_LOG: _GAP.replace("rollup", "dispatcher"),
     Code.SHARD_NOT_COMMITTED: _GAP,
     Code.OUTBOX_ACKNOWLEDGED: (
         "see that the rollup runs and is ready: it sends what is left, and the dispatcher drops what it has had"
