@@ -26,7 +26,6 @@ from tidegate.contracts.runs import (
 from tidegate.contracts.topics import CONTRIBUTIONS, RUN_EVENTS, RUN_REQUESTS, RUNS
 from tidegate.definitions import Job
 from tidegate.runtime import metrics
-from tidegate.runtime.checking import check_installation
 from tidegate.runtime.consumer import Batch, BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
@@ -35,6 +34,7 @@ from tidegate.runtime.positions import Gap, Highs, Position, committed_positions
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
+from tidegate.runtime.start_checks import check_installation
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client, message_limits

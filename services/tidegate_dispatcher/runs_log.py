@@ -1,14 +1,18 @@
 """Reading a partition of `runs`, the dispatcher's changelog."""
 
 from collections.abc import AsyncIterator
+from typing import Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
 from tidegate.contracts.runs import RunsRecord, read_runs_record
 from tidegate.contracts.topics import RUNS
+from tidegate.runtime.log_consumer import log_consumer
 
 log = structlog.get_logger()
+
+_CLIENT: Final = "tidegate-runs-log"
 
 
 def _change(record: ConsumerRecord) -> tuple[str, RunsRecord | None] | None:
@@ -31,7 +35,7 @@ class RunsLog:
 
     async def bounds(self) -> tuple[int, int]:
         """The log's beginning and its high watermark; the read_committed end may lag behind."""
-        async with self._consumer("read_uncommitted") as consumer:
+        async with log_consumer(self._bootstrap, _CLIENT, isolation="read_uncommitted") as consumer:
             consumer.assign([self._tp])
             beginning = (await consumer.beginning_offsets([self._tp]))[self._tp]
             return beginning, (await consumer.end_offsets([self._tp]))[self._tp]
@@ -40,7 +44,7 @@ class RunsLog:
         """Changes from `start` on in batches, each with the offset after it, until that reaches `end`."""
         if start >= end:
             return
-        async with self._consumer("read_committed") as consumer:
+        async with log_consumer(self._bootstrap, _CLIENT) as consumer:
             consumer.assign([self._tp])
             consumer.seek(self._tp, start)
             position = start
@@ -48,13 +52,3 @@ class RunsLog:
                 records = (await consumer.getmany(timeout_ms=200)).get(self._tp, [])
                 position = await consumer.position(self._tp)
                 yield position, dict(filter(None, map(_change, records)))
-
-    def _consumer(self, isolation: str) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
-            client_id="tidegate-runs-log",
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level=isolation,
-            fetch_max_wait_ms=50,
-        )

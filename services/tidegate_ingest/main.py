@@ -7,7 +7,6 @@ from aiokafka import TopicPartition
 
 from tidegate.contracts.topics import ASSET_EVENTS, team_events_topic
 from tidegate.runtime import metrics
-from tidegate.runtime.checking import check_installation
 from tidegate.runtime.consumer import Batch, BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
@@ -16,6 +15,7 @@ from tidegate.runtime.producer import acknowledged_producer, audit_records, send
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
+from tidegate.runtime.start_checks import check_installation
 from tidegate.runtime.starting import start_from_committed
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client

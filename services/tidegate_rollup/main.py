@@ -1,11 +1,11 @@
 """The rollup process: settings, connections, the loop; nothing else."""
 
-from tidegate.runtime.checking import check_installation
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.producer import acknowledged_producer
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.service import serve
 from tidegate.runtime.settings import Settings
+from tidegate.runtime.start_checks import check_installation
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.topic_admin import admin_client
 from tidegate_rollup.outbox import SERVICE

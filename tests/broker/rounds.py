@@ -45,7 +45,7 @@ async def running(at: Installed) -> AsyncIterator[ServiceProcess]:
     with (
         at.service("ingest") as ingest,
         at.service("mapper") as mapper,
-        at.service("rollup", TIDEGATE_INSTANCE="one") as rollup,
+        at.service("rollup", TIDEGATE_INSTANCE_ID="one") as rollup,
     ):
         for each in (ingest, mapper, rollup):
             each.wait_ready()

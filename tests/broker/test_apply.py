@@ -83,6 +83,13 @@ async def test_the_command_line_switches_teams_and_leaves_them(install: Install)
         done = await tidegate(at, *create, *option)
         assert ("teams filtered" in done.done) is said
         assert (await mismatches(at.kafka))[0].multi_team is said
+    missing = await tidegate(at, "topics", "check", "--team", "blue")
+    assert (missing.exit_code, missing.out.strip()) == (
+        1,
+        "asset-events.blue: topic is missing, wanted present: `tidegate topics create --team blue` makes it",
+    )
+    assert "created asset-events.blue" in (await tidegate(at, *create, "--team", "blue")).done
+    assert (await tidegate(at, "topics", "check", "--team", "blue")).done
 
 
 async def test_a_definition_with_an_unknown_type_is_refused_alone(install: Install, tmp_path: Path) -> None:
@@ -129,7 +136,9 @@ async def test_a_missing_topic_is_reported_and_made_again(install: Install) -> N
     async with admin_client(kafka) as admin:
         await delete_topics(admin, [AUDIT])
     _, found = await mismatches(kafka)
-    assert [str(each) for each in found] == ["audit-log: topic is missing, wanted present"]
+    assert [str(each) for each in found] == [
+        "audit-log: topic is missing, wanted present: `tidegate topics create` makes it"
+    ]
     assert (await install_again(kafka, Installation(partitions=2, shards=4))).created == (AUDIT,)
     assert (await mismatches(kafka))[1] == []
 

@@ -44,7 +44,7 @@ async def commands(at: Installed) -> Counter[str | None]:
 @pytest.mark.parametrize("backend", ["real"], indirect=True)
 async def test_what_was_broken_by_hand_is_told_repaired_and_audited(install: Install) -> None:
     at = install(shards=SHARDS)
-    env = {"TIDEGATE_NAMESPACE": at.namespace, "TIDEGATE_INSTANCE": "one"}
+    env = {"TIDEGATE_NAMESPACE": at.namespace, "TIDEGATE_INSTANCE_ID": "one"}
     days = range(1, 13)
     names = {day: f"2026-03-{day:02d}" for day in days}
     with (

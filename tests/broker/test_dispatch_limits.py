@@ -67,7 +67,7 @@ async def until_order(at: Installed, *wanted: str) -> None:
 async def test_b054_waiting_runs_go_out_as_others_end_though_redis_was_lost_and_nothing_else_comes(
     at: Installed,
 ) -> None:
-    one = {"TIDEGATE_INSTANCE": "one"}
+    one = {"TIDEGATE_INSTANCE_ID": "one"}
     with at.service("dispatcher", **one) as dispatcher:
         dispatcher.wait_ready()
         await ask(at, request(1))
@@ -197,7 +197,7 @@ async def test_b007_a_cap_that_is_reached_is_said_once_and_all_runs_arrive(insta
     for some in (requests[:450], requests[450:]):
         raw = RunRequestBatch(source=SOURCE, requests=tuple(some)).to_bytes()
         await send(at.kafka, [(RUN_REQUESTS, 0, None, raw)])
-    capped = {"TIDEGATE_INSTANCE": "one", "TIDEGATE_DISPATCH_CAP": "100"}
+    capped = {"TIDEGATE_INSTANCE_ID": "one", "TIDEGATE_DISPATCH_CAP": "100"}
     with at.service("dispatcher", TIDEGATE_CRASH_POINT="dispatcher.committed:3", **capped) as dispatcher:
 
         async def is_dead() -> bool:

@@ -57,7 +57,7 @@ from tidegate_dispatcher.decide import forgettable
 
 pytestmark = pytest.mark.timeout(180)
 
-STATIC = {"TIDEGATE_INSTANCE": "one"}
+STATIC = {"TIDEGATE_INSTANCE_ID": "one"}
 """A member that is killed and comes back takes over at once, also where the broker keeps no session timeouts."""
 
 on_real_servers = pytest.mark.parametrize("backend", ["real"], indirect=True)

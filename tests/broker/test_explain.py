@@ -82,7 +82,7 @@ def pipeline(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iter
     env = {
         "TIDEGATE_NAMESPACE": at.namespace,
         "TIDEGATE_CLOCK_SKEW_LIMIT_S": "60",
-        "TIDEGATE_INSTANCE": "one",
+        "TIDEGATE_INSTANCE_ID": "one",
     }
     names = ("ingest", "mapper", "rollup", "dispatcher")
     run_apart(apply_definitions(at.kafka, Definitions(JOBS)))

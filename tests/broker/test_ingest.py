@@ -284,7 +284,7 @@ async def test_killed_and_started_again_it_accepts_the_input_in_order_and_once(i
     if at.backend.name == "real":
         env["TIDEGATE_SESSION_TIMEOUT_MS"] = "1000"
     else:  # it never gives a killed member's partitions to another, only to the one of the same name
-        env["TIDEGATE_INSTANCE"] = "one"
+        env["TIDEGATE_INSTANCE_ID"] = "one"
     ingest = at.service("ingest", **env)
     ingest.start()
 

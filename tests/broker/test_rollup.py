@@ -369,13 +369,13 @@ async def test_a_record_that_cannot_be_read_is_audited_though_its_reader_dies_on
     assert set(map(shard, keys)) == set(range(SHARDS)), "every shard has to move"
     await send(at.kafka, [(CONTRIBUTIONS, number, None, b"not json") for number in range(PARTITIONS)])
     await Log(at).add(members(keys))
-    with rollup(at, TIDEGATE_INSTANCE="one", TIDEGATE_CRASH_POINT="rollup.applied:1") as dying:
+    with rollup(at, TIDEGATE_INSTANCE_ID="one", TIDEGATE_CRASH_POINT="rollup.applied:1") as dying:
 
         async def is_dead() -> bool:
             return not dying.is_running
 
         await until_async(is_dead, "the rollup to die")
-    with rollup(at, "next", TIDEGATE_INSTANCE="one") as owner:
+    with rollup(at, "next", TIDEGATE_INSTANCE_ID="one") as owner:
         owner.wait_ready()
         await until_fired(at, keys)
     assert await audit_counts(at) == {"unreadable-record": PARTITIONS}

@@ -64,7 +64,9 @@ async def test_b125_what_is_not_fit_is_named_until_it_is_mended(install: Install
                 reason = rollup.wait_not_ready("session")
                 while "NotFitError" not in reason:
                     reason = rollup.wait_not_ready("session")
-                assert "audit-log: topic is missing, wanted present" in reason
+                assert (
+                    "audit-log: topic is missing, wanted present: `tidegate topics create` makes it" in reason
+                )
                 assert "contributions: message.timestamp.type is CreateTime, wanted LogAppendTime" in reason
                 assert "runs: cleanup.policy is delete, wanted compact" in reason
                 assert "Redis has maxmemory-policy 'allkeys-lru'" in reason

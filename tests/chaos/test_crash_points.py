@@ -49,7 +49,7 @@ class Crashes:
     """One process of every service, each of which dies at its crash points one after the other."""
 
     def __init__(self, at: Installed) -> None:
-        env = {"TIDEGATE_NAMESPACE": at.namespace, "TIDEGATE_INSTANCE": "one"}
+        env = {"TIDEGATE_NAMESPACE": at.namespace, "TIDEGATE_INSTANCE_ID": "one"}
         self._members = {name: Member(name, 0, at.backend, at.log_folder, env) for name in SERVICES}
         self._left = {name: points_of(name) for name in SERVICES}
         self._armed: dict[str, str | None] = {}

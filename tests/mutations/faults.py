@@ -23,7 +23,7 @@ def _script(file: str, old: str, new: str, test: str) -> Fault:
 
 
 def _rollup(file: str, old: str, new: str, test: str) -> Fault:
-    return Fault(f"{ROLLUP}{file}.py", old, new, f"tests/unit/test_rollup_decide.py::{test}")
+    return Fault(f"{ROLLUP}{file}.py", old, new, f"tests/unit/test_rollup_decisions.py::{test}")
 
 
 def _again(old: str, new: str, test: str) -> Fault:

@@ -1,20 +1,18 @@
 """One server process that a test owns: started until it answers, stopped by pid, startable again."""
 
-import ctypes
 import os
 import secrets
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from tidegate.runtime.parent import end_with_parent
+
 HOST = "127.0.0.1"
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 _PORTS = range(10_000, 32_000)
 """Outgoing connections, of which another test process makes many, have theirs above these."""
 
@@ -67,7 +65,7 @@ class Server:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent(),  # noqa: PLW1509 - one system call, nothing is locked
+                preexec_fn=end_with_parent(),  # noqa: PLW1509 - one system call, nothing is locked
             )
         deadline = time.monotonic() + self.start_deadline_s
         while not self.answers():
@@ -143,11 +141,3 @@ def exchange(port: int, request: bytes) -> bytes:
             return connection.recv(64)
     except OSError:
         return b""
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """What the child runs first: be killed when the tests die without stopping it (only on Linux)."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-    return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

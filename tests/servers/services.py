@@ -1,6 +1,5 @@
 """Services as real processes: started with settings in the environment, asked over HTTP, killed by pid."""
 
-import ctypes
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from tests.servers.process import HOST, free_ports
+from tidegate.runtime.parent import end_with_parent
 
 READS: Mapping[str, tuple[str, ...]] = {
     "ingest": ("asset-events",),
@@ -26,8 +26,6 @@ READS: Mapping[str, tuple[str, ...]] = {
 """What each service consumes, in the order of the road."""
 
 _POLL_S = 0.05
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Servers(Protocol):
@@ -105,7 +103,7 @@ class ServiceProcess:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C in the terminal is for the tests alone
-                preexec_fn=_die_with_parent(),  # noqa: PLW1509 - one system call, no locks
+                preexec_fn=end_with_parent(),  # noqa: PLW1509 - one system call, no locks
             )
         return self
 
@@ -215,16 +213,3 @@ def services(
                 service.kill(signal.SIGTERM)
         for service in started.values():
             service.stop()
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    if _libc is None:
-        return None
-    libc, us = _libc, os.getpid()
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != us:  # died in between
-            os._exit(1)
-
-    return ask

@@ -11,7 +11,6 @@ from unittest.mock import patch
 import structlog
 
 import tidegate_dispatcher.main
-import tidegate_dispatcher.runs_log
 import tidegate_ingest.main
 import tidegate_mapper.main
 import tidegate_rollup.main
@@ -23,7 +22,7 @@ from tidegate.contracts.topics import DEFINITIONS, MAX_INTERNAL_BYTES
 from tidegate.core.plain import from_plain
 from tidegate.definitions import Job
 from tidegate.definitions.routes import JobRoutes
-from tidegate.runtime import consumer, metrics, producer, starting, state, transactions
+from tidegate.runtime import consumer, log_consumer, metrics, producer, starting, state, transactions
 from tidegate.runtime import definitions_view as definitions_view_module
 from tidegate.runtime.definitions_view import DefinitionsView
 
@@ -109,7 +108,7 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
                 monotonic=clock,
                 time=clock,
             )
-        for module in (consumer, starting, tidegate_dispatcher.runs_log):
+        for module in (consumer, log_consumer, starting):
             put(
                 module,
                 AIOKafkaConsumer=new_consumer,

@@ -9,9 +9,11 @@ from typing import Any, Final
 import pytest
 import typer
 from typer.core import TyperGroup
+from typer.testing import CliRunner
 
 from tidegate.cli.app import app
 from tidegate.cli.since import instant_of
+from tidegate.contracts.definitions import MAX_PARTITIONS, MAX_SHARDS
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 10, 9, 20, tzinfo=UTC)
@@ -53,6 +55,17 @@ def test_what_several_commands_take_has_one_meaning_one_help_and_one_default() -
                     found[written].add((tuple(each.opts), each.help, each.default, each.metavar))
     assert {written: some for written, some in found.items() if len(some) > 1} == {}
     assert {"--json", "--limit", "--since", "--key", "--by", "--event", "job", "key"} <= found.keys()
+
+
+@pytest.mark.parametrize("command", ["up", "topics create"])
+@pytest.mark.parametrize(("option", "most"), [("--partitions", MAX_PARTITIONS), ("--shards", MAX_SHARDS)])
+def test_counts_that_no_installation_may_have_are_refused_by_their_options(
+    command: str, option: str, most: int
+) -> None:
+    done = CliRunner().invoke(app, [*command.split(), option, str(most + 1)])
+    assert done.exit_code == 2
+    assert option in done.output
+    assert f"less than or equal to {most}" in done.output
 
 
 def test_every_command_is_named_in_the_readme_or_on_a_page_that_it_links() -> None:

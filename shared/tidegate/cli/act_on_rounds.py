@@ -1,4 +1,4 @@
-"""`tidegate fire`, `discard` and `withdraw`: what a person does to a round that is still filling."""
+"""`tidegate fire`, `discard` and `withdraw`: what a person does to an open round."""
 
 import asyncio
 from typing import Annotated, Literal

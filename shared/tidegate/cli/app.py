@@ -13,6 +13,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from tidegate.cli import (
     act_on_jobs,
     act_on_rounds,
+    act_on_runs,
     apply,
     audit,
     check,
@@ -22,7 +23,6 @@ from tidegate.cli import (
     explain,
     gaps,
     pending,
-    redrive,
     replay,
     runs,
     simulate,
@@ -62,8 +62,8 @@ app.command("resume")(act_on_jobs.resume)
 app.command("explain")(explain.explain)
 app.command("audit")(audit.audit)
 app.command("dead-letters")(dead_letters.dead_letters)
-app.command("redrive")(redrive.redrive)
-app.command("fail")(redrive.fail)
+app.command("redrive")(act_on_runs.redrive)
+app.command("fail")(act_on_runs.fail)
 app.command("check")(check.check)
 app.command("accept-gap")(gaps.accept)
 

@@ -2,15 +2,13 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Annotated, Any, Final
 
 import typer
 from aiokafka.errors import KafkaError
 
+from tidegate.cli.lines import open_lines
 from tidegate.cli.options import DEFAULT_KAFKA, KafkaOption, KeyOption
 from tidegate.contracts.topics import ASSET_EVENTS
 from tidegate.core.errors import TidegateError
@@ -63,7 +61,7 @@ def emit(
     producer = AssetEventProducer(kafka, source, topic=topic, deterministic_ids=deterministic_ids)
     try:
         if file is not None:
-            with _open(file) as lines:
+            with open_lines(file) as lines:
                 asyncio.run(_send(producer, _from_lines(lines, asset)))
         else:
             fields = {
@@ -131,12 +129,3 @@ def _extra(text: str | None) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise typer.BadParameter(f"--extra must be a JSON object such as '{{\"rows\": 3}}', not {text:.60}")
     return value
-
-
-@contextmanager
-def _open(file: str) -> Iterator[IO[str]]:
-    if file == "-":
-        yield sys.stdin
-    else:
-        with Path(file).open(encoding="utf-8") as lines:
-            yield lines

@@ -21,7 +21,6 @@ from tidegate.cli.options import (
     KafkaOption,
     NamespaceOption,
 )
-from tidegate.core.errors import TidegateError
 from tidegate.sdk.errors import JobFailed, WorkerError
 from tidegate.sdk.run import Run
 from tidegate.sdk.template import check_template, render
@@ -67,25 +66,17 @@ def exec_(
     command = command[1:] if command[0] == "--" else command
     if not command:
         raise typer.BadParameter("give a command after --")
-    try:
-        for word in command:
-            check_template(word)
-        if not shell and "{" not in command[0] and shutil.which(command[0]) is None:
-            raise WorkerError(
-                f"command {command[0]!r} is not a program that can be run here: no run is taken"
-            )
-        worker = Worker(
-            kafka, group=group, namespace=namespace, instance_id=instance_id, accept_gaps=accept_gaps
-        )
+    for word in command:
+        check_template(word)
+    if not shell and "{" not in command[0] and shutil.which(command[0]) is None:
+        raise WorkerError(f"command {command[0]!r} is not a program that can be run here: no run is taken")
+    worker = Worker(kafka, group=group, namespace=namespace, instance_id=instance_id, accept_gaps=accept_gaps)
 
-        @worker.job(job, topic=topic)
-        async def run_command(run: Run) -> None:
-            await execute_command(run, command, shell=shell)
+    @worker.job(job, topic=topic)
+    async def run_command(run: Run) -> None:
+        await execute_command(run, command, shell=shell)
 
-        worker.main()
-    except TidegateError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
+    worker.main()
 
 
 async def execute_command(run: Run, command: Sequence[str], *, shell: bool) -> None:

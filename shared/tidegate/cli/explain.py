@@ -22,14 +22,14 @@ from tidegate.cli.options import (
     RedisOption,
     round_key,
 )
-from tidegate.cli.output import shown
+from tidegate.cli.output import as_plain, shown
 from tidegate.cli.since import DEFAULT_SINCE, SinceOption, start_of
 from tidegate.contracts.audit import AuditEntry
 from tidegate.core.instants import from_ms
 from tidegate.runtime.dead_letters import Kept
 from tidegate.runtime.event_report import EventReport, JobReport
 from tidegate.runtime.explaining import NothingToExplainError, report_on_round, reports_on_event
-from tidegate.runtime.fates import COMPLETED, INCLUDED, WAITING, Fate, Ignored, as_plain
+from tidegate.runtime.fates import COMPLETED, INCLUDED, WAITING, Fate, Ignored
 from tidegate.runtime.redis import connect_redis
 from tidegate.runtime.round_report import AssetProgress, RoundReport
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from tidegate.contracts.definitions import MAX_PARTITIONS, MAX_SHARDS
+
 _JOB = typer.Argument(metavar="JOB", help="Id of the job.")
 _KEY = typer.Argument(
     metavar="KEY", help="Key of the round, as `tidegate pending` shows it; - for a job without keys."
@@ -56,10 +58,10 @@ AcceptGapsOption = Annotated[
     typer.Option("--accept-gaps", help="Go on where commands were lost to retention before they were read."),
 ]
 PartitionsOption = Annotated[
-    int, typer.Option(min=1, max=1024, help="Partitions of every keyed topic; fixed for life.")
+    int, typer.Option(min=1, max=MAX_PARTITIONS, help="Partitions of every keyed topic; fixed for life.")
 ]
 ShardsOption = Annotated[
-    int, typer.Option(min=1, max=256, help="Parts of the state in Redis; fixed for life.")
+    int, typer.Option(min=1, max=MAX_SHARDS, help="Parts of the state in Redis; fixed for life.")
 ]
 MultiTeamOption = Annotated[
     bool | None,

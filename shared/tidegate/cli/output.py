@@ -21,6 +21,12 @@ def shown(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
+def as_plain(value: object) -> str:
+    """What `json.dumps` cannot write by itself, as ISO 8601."""
+    assert isinstance(value, datetime)
+    return value.isoformat()
+
+
 def make_table(*columns: str) -> Table:
     """A table whose cells go on in the next line where they are too long."""
     table = Table()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import asdict
-from datetime import datetime
 from typing import Final
 
 import typer
@@ -22,7 +21,7 @@ from tidegate.cli.options import (
     NamespaceOption,
     RedisOption,
 )
-from tidegate.cli.output import make_console, make_table, say_cut, shown
+from tidegate.cli.output import as_plain, make_console, make_table, say_cut, shown
 from tidegate.definitions.progress import WindowCount
 from tidegate.runtime.definitions_view import definitions_view
 from tidegate.runtime.pending import PendingRounds, pending_rounds
@@ -39,10 +38,10 @@ def pending(
     redis: RedisOption = DEFAULT_REDIS,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """List the rounds of JOB that are still filling, by key: n of m, and the missing members by name."""
+    """List the open rounds of JOB, by key: n of m, and the missing members by name."""
     found = asyncio.run(_read(kafka, redis, namespace, job, limit))
     if as_json:
-        typer.echo(json.dumps(asdict(found), default=_iso, indent=2))
+        typer.echo(json.dumps(asdict(found), default=as_plain, indent=2))
     else:
         _show(found, job, make_console())
     say_cut(len(found.rounds), found.total)
@@ -57,7 +56,7 @@ async def _read(kafka: str, redis_url: str, namespace: str, job: str, limit: int
 
 def _show(found: PendingRounds, job: str, console: Console) -> None:
     if not found.total:
-        console.print(f"{job}: no round is filling", markup=False)
+        console.print(f"{job}: no open round", markup=False)
         return
     table = make_table("key", "asset", "arrived", "missing", "opened")
     for each in found.rounds:
@@ -71,7 +70,7 @@ def _show(found: PendingRounds, job: str, console: Console) -> None:
                 shown(each.opened_at) if first else "",
             )
     console.print(table)
-    console.print(f"{job}: {found.total} rounds are filling", markup=False)
+    console.print(f"{job}: open rounds: {found.total}", markup=False)
 
 
 def _progress(asset: WindowCount) -> str:
@@ -82,8 +81,3 @@ def _progress(asset: WindowCount) -> str:
 def _names(missing: tuple[str, ...]) -> str:
     more = len(missing) - _NAMES_SHOWN
     return ", ".join(missing[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _iso(value: object) -> str:
-    assert isinstance(value, datetime)
-    return value.isoformat()

@@ -2,14 +2,13 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from tidegate.cli.lines import open_lines
 from tidegate.contracts.events import EVENT_TYPE, parse_event
 from tidegate.core.errors import DefinitionError, InvalidEventError, ScriptError
 from tidegate.definitions import Job, load_definitions
@@ -76,7 +75,7 @@ def simulate(
     player.define(loaded)
     printer.print_new()
     try:
-        with _open(events) as lines:
+        with open_lines(events) as lines:
             for number, line in enumerate(lines, 1):
                 try:
                     player.play(number, line)
@@ -132,12 +131,3 @@ def _event(fields: Mapping[str, Any]) -> EventFields:
         event.id,
         event.source,
     )
-
-
-@contextmanager
-def _open(file: str) -> Iterator[IO[str]]:
-    if file == "-":
-        yield sys.stdin
-    else:
-        with Path(file).open(encoding="utf-8-sig") as lines:
-            yield lines

@@ -30,7 +30,7 @@ def status(
     redis: RedisOption = DEFAULT_REDIS,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
-    """Show the lag of every service and of the workers, and how many rounds of every job are filling."""
+    """Show the lag of every service and of the workers, and how many open rounds every job has."""
     found = asyncio.run(_read(kafka, redis, namespace))
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=2))
@@ -49,10 +49,10 @@ def _show(found: Overview, console: Console) -> None:
         lag = str(each.lag) if each.has_committed else f"{each.lag} (nothing committed yet)"
         lags.add_row(escape(each.group), escape(each.topic), str(each.partitions), lag)
     console.print(lags)
-    jobs = make_table("job", "revision", "rounds filling")
+    jobs = make_table("job", "revision", "open rounds")
     for job in found.jobs:
         jobs.add_row(escape(job.job), str(job.revision), str(job.open_rounds))
     console.print(jobs)
     waiting = sum(job.open_rounds for job in found.jobs)
     counts = f"{found.partitions} partitions, {found.shards} shards"
-    console.print(f"{len(found.jobs)} jobs, {waiting} rounds filling; {counts}")
+    console.print(f"{len(found.jobs)} jobs, {waiting} open rounds; {counts}")

@@ -17,6 +17,16 @@ from tidegate.cli.options import (
 from tidegate.contracts.definitions import Installation
 from tidegate.runtime.installing import install, mismatches
 
+TeamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--team",
+        metavar="NAME",
+        help="A team whose producers write to asset-events.NAME; may be repeated. Ingest reads it where TIDEGATE_TEAMS"
+        " names it.",
+    ),
+]
+
 app = typer.Typer(no_args_is_help=True, help="Create and check Tidegate's topics.")
 
 
@@ -26,11 +36,12 @@ def create(
     shards: ShardsOption = DEFAULT_SHARDS,
     replication: Annotated[int, typer.Option(min=1, help="Copies of every partition.")] = 1,
     multi_team: MultiTeamOption = None,
+    team: TeamOption = None,
     kafka: KafkaOption = DEFAULT_KAFKA,
 ) -> None:
     """Create the topics that are missing and record the counts; refuses other counts than those recorded."""
     wanted = Installation(partitions=partitions, shards=shards)
-    installed = asyncio.run(install(kafka, wanted, replication, multi_team=multi_team))
+    installed = asyncio.run(install(kafka, wanted, replication, multi_team=multi_team, teams=team or ()))
     for name in installed.created:
         typer.echo(f"created {name}")
     counts = f"{installed.installation.partitions} partitions, {installed.installation.shards} shards"
@@ -39,9 +50,9 @@ def create(
 
 
 @app.command("check")
-def check(kafka: KafkaOption = DEFAULT_KAFKA) -> None:
+def check(team: TeamOption = None, kafka: KafkaOption = DEFAULT_KAFKA) -> None:
     """Print every way in which the topics differ from what they must be; exit code 1 if there is any."""
-    installation, found = asyncio.run(mismatches(kafka))
+    installation, found = asyncio.run(mismatches(kafka, team or ()))
     for mismatch in found:
         typer.echo(str(mismatch))
     if found:

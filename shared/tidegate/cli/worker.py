@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli.options import DEFAULT_GROUP, DEFAULT_KAFKA, DEFAULT_NAMESPACE
-from tidegate.core.errors import TidegateError
 from tidegate.definitions.decorators import AssetDefinition, MultiAssetDefinition
 from tidegate.sdk.errors import WorkerError
 from tidegate.sdk.worker import Worker
@@ -36,11 +35,7 @@ def worker(
     """
     if kafka is not None:
         os.environ["TIDEGATE_KAFKA"] = kafka
-    try:
-        find_worker(target).main()
-    except TidegateError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
+    find_worker(target).main()
 
 
 def find_worker(target: str) -> Worker:

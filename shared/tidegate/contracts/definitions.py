@@ -38,13 +38,17 @@ class DefinitionRecord(Message):
         return urlsafe_b64encode(blake2b(text.encode(), digest_size=9).digest()).decode()
 
 
+MAX_PARTITIONS: Final = 256
+MAX_SHARDS: Final = 128
+
+
 class Installation(Message):
     """The counts that state depends on, fixed for life (rule E3), and what holds for all jobs. Body of the one
     installation record."""
 
-    partitions: Annotated[int, Field(ge=1, le=256)] = 4
+    partitions: Annotated[int, Field(ge=1, le=MAX_PARTITIONS)] = 4
     """Partitions of every keyed topic."""
-    shards: Annotated[int, Field(ge=1, le=128)] = 16
+    shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 16
     """Shards of Redis that rounds live in; independent of the partitions. The coordinates of all of them must fit into
     the metadata of one committed offset."""
     multi_team: bool = False

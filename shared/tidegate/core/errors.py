@@ -1,4 +1,6 @@
-"""Every error that Tidegate raises on purpose.
+"""The root of every error raised on purpose, and those of definitions, keys and events.
+
+Others stand beside what raises them.
 
 One tree: a leaf names a fact and is also the built-in exception that fits, so callers may catch either.
 Messages quote the value that was wrong and say what to do; callers branch on type, never on text.

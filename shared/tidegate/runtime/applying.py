@@ -29,12 +29,12 @@ from tidegate.definitions import Asset, AssetAlias, AssetNameRef, AssetUriRef, D
 from tidegate.definitions.known import assets_of
 from tidegate.definitions.load import FILE_MODULE, check_together
 from tidegate.definitions.routes import JobRoutes, label
-from tidegate.runtime.checking import longest_wait, retention_warnings
 from tidegate.runtime.definitions_log import DefinitionsLog, Stored, definitions_log
 from tidegate.runtime.definitions_view import not_defined
 from tidegate.runtime.installing import create_and_wait, replication_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.replaying import Replayed, replay
+from tidegate.runtime.start_checks import longest_wait, retention_warnings
 from tidegate.runtime.topic_admin import admin_client, check_topics, found_topics
 
 Kind = Literal["job", "asset"]

@@ -2,21 +2,18 @@
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import logging
-import os
-import signal
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tidegate.runtime.parent import end_with_parent
+
 _log = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
-_PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
 _STABLE_AFTER_S: Final = 30.0
 
@@ -116,7 +113,7 @@ class Child:
                 stdout=out,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent(),
+                preexec_fn=end_with_parent(),
             )
         if self._stopping:  # asked to stop while it was being started
             self._process.terminate()
@@ -146,17 +143,3 @@ async def _why_not_ready(port: int) -> str | None:
         return "; ".join(map(str, reasons.values())) or "it is not ready"
     except (OSError, ValueError, KeyError, TimeoutError):
         return "it does not answer yet"
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """What the child runs first: be killed when we die without stopping it (only Linux can say so)."""
-    if sys.platform != "linux":
-        return None
-    libc, us = ctypes.CDLL(None), os.getpid()
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != us:  # died in between
-            os._exit(1)
-
-    return ask

@@ -57,7 +57,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             bootstrap_servers=settings.kafka,
             group_id=group,
             client_id=group,
-            group_instance_id=f"{group}-{settings.instance}" if settings.instance else None,  # KIP-345
+            group_instance_id=f"{group}-{settings.instance_id}" if settings.instance_id else None,  # KIP-345
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",

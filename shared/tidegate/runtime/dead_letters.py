@@ -22,13 +22,13 @@ from tidegate.runtime.producer import audit_record
 from tidegate.runtime.reading import LogReader, log_reader
 from tidegate.runtime.transactions import PartitionTransactions
 
-SERVICE: Final = "operator"
+SERVICE: Final = "redrive"
 REDRIVEN_HEADER: Final = "tidegate-redriven"
 """On a record that was sent again: the place of its dead letter, `<partition>@<offset>`."""
 
 
 class CannotRedriveError(TidegateError, RuntimeError):
-    """The dead letter is not there, cannot be sent as it was, or was sent again before."""
+    """A dead letter or a run that cannot be sent again: it is not there, is not whole, or is in another state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ Not for production. What it does otherwise than Kafka and Redis:
 """
 
 import asyncio
-import ctypes
 import fcntl
 import importlib.util
 import json
@@ -29,21 +28,20 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core.errors import TidegateError
+from tidegate.runtime.parent import end_with_parent
 
 _HOST = "127.0.0.1"
 _START_DEADLINE_S = 30.0  # ready in 50 ms; hundreds of megabytes are read back in seconds
 _STOP_DEADLINE_S = 60.0  # SIGTERM writes everything; a SIGKILL before that loses it
 _LOCK_DEADLINE_S = 5.0  # a predecessor whose owner died is perhaps still saving
 _POLL_S = 0.02
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 # ApiVersions: size 10, key 18, version 0, correlation id 1, no client id
 _API_VERSIONS = bytes.fromhex("0000000a0012000000000001ffff")
 
@@ -166,7 +164,7 @@ class _Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=(self._lock,),  # the lock lives as long as the broker, whatever becomes of us
-                preexec_fn=_end_with_parent(),  # noqa: PLW1509 - one system call, nothing is locked
+                preexec_fn=end_with_parent(signal.SIGTERM),  # noqa: PLW1509 - one system call, nothing is locked
             )
         return self._process
 
@@ -253,17 +251,3 @@ def _exchange(port: int, request: bytes) -> bytes:
             return connection.recv(64)
     except OSError:
         return b""
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """What the child runs before it becomes the broker: SIGTERM when we die (only Linux can say so)."""
-    if sys.platform != "linux":
-        return None
-    libc, us = ctypes.CDLL(None), os.getpid()
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != us:  # died in between
-            os._exit(1)
-
-    return ask

@@ -47,7 +47,7 @@ class EventReport:
     jobs: tuple[JobReport, ...]
 
 
-class Definitions(NamedTuple):
+class ThenAndNow(NamedTuple):
     """The definitions that an event meets."""
 
     then: Plan
@@ -71,7 +71,7 @@ def keys_by_job(event: AcceptedEvent, plan: Plan) -> tuple[dict[str, list[str]],
 def explain_event(
     source: str,
     event: AcceptedEvent,
-    definitions: Definitions,
+    definitions: ThenAndNow,
     requests: Sequence[RunRequest],
     entries: Sequence[AuditEntry],
     open_rounds: Mapping[str, Sequence[OpenRound]],
@@ -115,7 +115,7 @@ def _names(entry: AuditEntry, event: EventName) -> bool:
 def _why_not(
     job: str,
     event: AcceptedEvent,
-    definitions: Definitions,
+    definitions: ThenAndNow,
     refused: Iterable[AuditEntry],
     *,
     is_waited_for: bool,

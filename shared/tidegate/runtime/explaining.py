@@ -27,7 +27,7 @@ from tidegate.definitions.routes import UNPARTITIONED
 from tidegate.runtime.audit_log import EventName, Wanted, as_written, read_audit
 from tidegate.runtime.dead_letters import Kept, dead_letters
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView, definitions_view
-from tidegate.runtime.event_report import Definitions, EventReport, explain_event, keys_by_job
+from tidegate.runtime.event_report import EventReport, ThenAndNow, explain_event, keys_by_job
 from tidegate.runtime.fates import OpenRound
 from tidegate.runtime.mapping import Plan, plan
 from tidegate.runtime.pending import pending_rounds, round_state
@@ -56,7 +56,7 @@ async def holds(redis: Redis, namespace: str, installation: Installation, job: D
             f"paused by {state.by} at {from_ms(state.at).isoformat()}: {queued} runs wait for"
             f" `tidegate resume {job.job.id}`"
         )
-    limit = job.job.max_active_runs
+    limit = job.job.active_runs_limit
     if limit is not None and queued and active >= limit:
         found.append(f"{active} runs are active, of at most {limit}: {queued} wait until one of them ends")
     return tuple(found)
@@ -158,7 +158,7 @@ async def _downstream(
     keys = ", ".join(repr(each.key) for each in found.rounds)
     more = f" and {found.total - len(found.rounds)} more" if found.total > len(found.rounds) else ""
     raise DefinitionError(
-        f"job {job.id!r} runs for partition keys: name one" + (f" ({keys}{more} are filling)" if keys else "")
+        f"job {job.id!r} runs for partition keys: name one" + (f" (open are {keys}{more})" if keys else "")
     )
 
 
@@ -210,9 +210,9 @@ async def _runs(redis: Redis, namespace: str, partition: int, run_ids: Sequence[
     return {run_id: stored_run(str(raw)) for run_id, raw in zip(run_ids, found, strict=True) if raw}
 
 
-def _definitions(view: DefinitionsView, stamp: int) -> Definitions:
+def _definitions(view: DefinitionsView, stamp: int) -> ThenAndNow:
     then, now = view.jobs_at(stamp), view.jobs()
-    return Definitions(
+    return ThenAndNow(
         plan(then.values(), view.assets_at(stamp), multi_team=view.is_multi_team_at(stamp)),
         then.keys(),
         plan(now.values(), view.known_assets(), multi_team=view.is_multi_team_at(view.next_offset)),
@@ -226,7 +226,7 @@ async def _open_rounds(
     installation: Installation,
     view: DefinitionsView,
     event: AcceptedEvent,
-    definitions: Definitions,
+    definitions: ThenAndNow,
 ) -> Mapping[str, list[OpenRound]]:
     """The open rounds that the event may wait in, by its keys then and now."""
     keys: dict[str, set[str]] = {}

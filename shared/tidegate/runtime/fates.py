@@ -89,9 +89,3 @@ class Ignored:
 
 def ignored_of(entry: AuditEntry) -> Ignored:
     return Ignored(entry.kind.value, from_ms(entry.at), entry.event_id, entry.message)
-
-
-def as_plain(value: object) -> str:
-    """What `json.dumps` cannot write by itself, as ISO 8601."""
-    assert isinstance(value, datetime)
-    return value.isoformat()

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from aiokafka.admin import AIOKafkaAdminClient
 
 from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
-from tidegate.contracts.topics import DEFINITIONS, Topic, declared_topics, run_commands_topic
+from tidegate.contracts.topics import (
+    DEFINITIONS,
+    Topic,
+    declared_topics,
+    run_commands_topic,
+    team_events_topic,
+)
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.definitions_log import DefinitionsLog, definitions_log
 from tidegate.runtime.topic_admin import Mismatch, admin_client, check_topics, create_topics
@@ -32,13 +38,18 @@ class Installed:
 
 
 async def install(
-    bootstrap: str, wanted: Installation, replication: int = 1, *, multi_team: bool | None = None
+    bootstrap: str,
+    wanted: Installation,
+    replication: int = 1,
+    *,
+    multi_team: bool | None = None,
+    teams: Sequence[str] = (),
 ) -> Installed:
     """Create the topics that are missing, and record the installation where there is none.
 
     `multi_team` switches the filters of teams, also of an installation that is there; None leaves them as recorded,
-    and as `wanted` says where nothing is. Raises InstallationMismatchError where one is recorded with other counts;
-    nothing is created then.
+    and as `wanted` says where nothing is. Each of `teams` gets a topic for its events. Raises
+    InstallationMismatchError where an installation is recorded with other counts; nothing is created then.
     """
     if multi_team is not None:
         wanted = wanted.model_copy(update={"multi_team": multi_team})
@@ -46,7 +57,8 @@ async def install(
         if DEFINITIONS in await admin.list_topics():
             async with definitions_log(bootstrap) as log:
                 _compare(log.installation, wanted)
-        created = await create_and_wait(admin, declared_topics(wanted.partitions), replication)
+        topics = [*declared_topics(wanted.partitions), *_of_teams(teams, wanted.partitions)]
+        created = await create_and_wait(admin, topics, replication)
     async with definitions_log(bootstrap) as log:
         there = log.of_kind("installation").get(_ID)
         if there is None or (multi_team is not None and log.installed().multi_team is not multi_team):
@@ -68,12 +80,17 @@ async def create_and_wait(admin: AIOKafkaAdminClient, topics: Sequence[Topic], r
     return created
 
 
-async def mismatches(bootstrap: str) -> tuple[Installation, list[Mismatch]]:
-    """How the broker differs from the declarations, with the topics of every job's run commands."""
+async def mismatches(bootstrap: str, teams: Sequence[str] = ()) -> tuple[Installation, list[Mismatch]]:
+    """How the broker differs from the declarations, with the topics of every job's run commands and of `teams`."""
     async with definitions_log(bootstrap) as log, admin_client(bootstrap) as admin:
         installation = log.installed()
-        topics = [*declared_topics(installation.partitions), *command_topics(log, installation.partitions)]
+        count = installation.partitions
+        topics = [*declared_topics(count), *_of_teams(teams, count), *command_topics(log, count)]
         return installation, await check_topics(admin, topics)
+
+
+def _of_teams(teams: Sequence[str], partitions: int) -> list[Topic]:
+    return [team_events_topic(team, partitions) for team in teams]
 
 
 def command_topics(log: DefinitionsLog, partitions: int) -> Sequence[Topic]:

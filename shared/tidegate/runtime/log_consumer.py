@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 from aiokafka import AIOKafkaConsumer
 
@@ -11,9 +12,14 @@ from tidegate.runtime.patience import patient
 
 @asynccontextmanager
 async def log_consumer(
-    bootstrap: str, client_id: str, *, wait_ms: int = 50, most_bytes: int = 1024 * 1024
+    bootstrap: str,
+    client_id: str,
+    *,
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+    wait_ms: int = 50,
+    most_bytes: int = 1024 * 1024,
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Started, to be assigned by hand; committed records only. It ends with the block.
+    """Started, to be assigned by hand; committed records only, unless told otherwise. It ends with the block.
 
     An empty fetch waits `wait_ms` for records; one answer holds `most_bytes` of a partition, or one batch.
     """
@@ -22,7 +28,7 @@ async def log_consumer(
         client_id=client_id,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        isolation_level="read_committed",
+        isolation_level=isolation,
         fetch_max_wait_ms=wait_ms,
         max_partition_fetch_bytes=most_bytes,
     )

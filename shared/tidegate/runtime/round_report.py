@@ -151,7 +151,7 @@ class RoundReport:
     deadline: tuple[str, datetime] | None
     """What happens to the open round without any further event, and when."""
     held: tuple[str, ...]
-    """What keeps complete rounds from running: a pause or a cap in force."""
+    """What keeps complete rounds from running: a pause, or the limit on active runs."""
     fired: tuple[int, datetime] | None
     """Generation and time of the last firing that the rollup remembers."""
     runs: tuple[RunReport, ...]

@@ -26,11 +26,13 @@ class Settings(BaseSettings):
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")] = Field(
         "tidegate", description="prefix of consumer groups, transactional ids and Redis keys"
     )
-    instance: str = Field(
+    instance_id: str = Field(
         "",
         description="a stable name of this replica, unique in its service: it then takes its partitions over at once",
     )
-    teams: tuple[str, ...] = Field((), description="teams whose topics asset-events.<team> ingest reads")
+    teams: tuple[str, ...] = Field(
+        (), description='teams whose topics asset-events.<team> ingest reads, as a JSON list: ["blue"]'
+    )
     health_host: str = Field("127.0.0.1", description="where /healthz, /readyz and /metrics listen")
     health_port: Port = Field(0, description="0 picks a free port, which is logged")
     log_level: Literal["debug", "info", "warning", "error"] = "info"

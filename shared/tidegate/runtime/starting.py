@@ -3,13 +3,14 @@
 from collections.abc import Collection, Mapping
 from time import monotonic
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaTimeoutError
 from redis.asyncio import Redis
 
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.gaps import pass_accepted_gaps
+from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
 from tidegate.runtime.settings import Settings
 
@@ -108,16 +109,10 @@ async def recreated(bootstrap: str, positions: Mapping[TopicPartition, Position]
     looked_for = {tp: position for tp, position in positions.items() if position.offset and position.at}
     if not looked_for:
         return set()
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        client_id="tidegate-look-back",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",  # the record may be gone
-        fetch_max_wait_ms=50,
-        max_partition_fetch_bytes=64 * 1024,
-    )
-    await consumer.start()
-    try:
+    # What stands before a position may be uncommitted, and may be gone.
+    async with log_consumer(
+        bootstrap, "tidegate-look-back", isolation="read_uncommitted", most_bytes=64 * 1024
+    ) as consumer:
         beginnings = await consumer.beginning_offsets(list(looked_for))
         pending = {tp for tp, position in looked_for.items() if beginnings[tp] < position.offset}
         consumer.assign(list(pending))
@@ -141,5 +136,3 @@ async def recreated(bootstrap: str, positions: Mapping[TopicPartition, Position]
                 consumer.pause(tp)
                 pending.discard(tp)
         return found
-    finally:
-        await consumer.stop()

@@ -120,7 +120,7 @@ def _children(up: Up, workers: Sequence[str], env: Mapping[str, str], notice: No
         own = {"TIDEGATE_HEALTH_PORT": str(port)}
         if up.is_embedded:
             # The embedded broker never drops a killed member: its successor must be known as the same one.
-            own["TIDEGATE_INSTANCE"] = "1"
+            own["TIDEGATE_INSTANCE_ID"] = "1"
         command = [sys.executable, "-m", f"tidegate_{name}"]
         log_file = up.log_folder / f"{name}.log"
         found[name] = Child(name, command, {**common, **own}, log_file, notice, port)

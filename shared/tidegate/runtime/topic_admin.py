@@ -8,7 +8,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from tidegate.contracts.topics import DEFINITIONS, MIB, Topic
+from tidegate.contracts.topics import (
+    ASSET_EVENTS,
+    DEFINITIONS,
+    MIB,
+    REJECTED,
+    RUN_COMMANDS_PREFIX,
+    Topic,
+)
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.patience import reconnecting_slowly
 
@@ -104,7 +111,7 @@ def differences(found: Mapping[str, FoundTopic], topics: Sequence[Topic]) -> lis
     for topic in topics:
         there = found.get(topic.name)
         if there is None:
-            odd.append(Mismatch(topic.name, "topic", "present", "missing"))
+            odd.append(Mismatch(topic.name, "topic", f"present: {_maker(topic)} makes it", "missing"))
             continue
         count, fewest = there.partitions, 1 if topic.is_jobs_own else topic.partitions
         if count < fewest or (topic.fixed and count != fewest):
@@ -121,6 +128,15 @@ def differences(found: Mapping[str, FoundTopic], topics: Sequence[Topic]) -> lis
         if size is not None and int(size) < topic.max_message_bytes:
             odd.append(Mismatch(topic.name, "max.message.bytes", f"at least {topic.max_message_bytes}", size))
     return odd
+
+
+def _maker(topic: Topic) -> str:
+    """The command that creates a topic."""
+    if topic.is_jobs_own or topic.name.startswith(RUN_COMMANDS_PREFIX):
+        return "`tidegate apply`"
+    team = topic.name.removeprefix(f"{ASSET_EVENTS}.")
+    is_teams = team != topic.name and topic.name != REJECTED
+    return f"`tidegate topics create --team {team}`" if is_teams else "`tidegate topics create`"
 
 
 async def check_topics(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> list[Mismatch]:

@@ -1,4 +1,4 @@
-"""What users' own code imports: publishing asset events, and running jobs when their windows are complete."""
+"""What users' own code imports: publishing asset events, and running jobs when their rounds fire."""
 
 from tidegate.sdk.errors import JobFailed
 from tidegate.sdk.producer import AssetEventProducer

@@ -83,7 +83,7 @@ class Run:
     attempt: int
     cause: str
     completed_by: str | None
-    """Id of the event that completed the window."""
+    """Id of the event that completed the round; None where none did."""
     triggering_asset_events: TriggeringAssetEvents
     windows: Mapping[str, WindowProgress]
     """By asset name: how many members its window had and how many had arrived."""

@@ -1,4 +1,4 @@
-"""Running jobs: functions that are called once for every complete window."""
+"""Running jobs: functions that are called for every round that fires."""
 
 import asyncio
 import contextlib

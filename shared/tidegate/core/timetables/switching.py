@@ -1,4 +1,4 @@
-"""What a schedule does when it is switched on, so that `explain` and the page can say it before (rule D10)."""
+"""What a schedule does when it is switched on (rule D10)."""
 
 from datetime import datetime
 

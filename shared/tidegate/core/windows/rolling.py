@@ -25,7 +25,7 @@ _STEPS: Final = {
     "week": timedelta(weeks=1),
 }
 _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
-MAX_MEMBERS: Final = 10_000
+MAX_SIZE: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class RollingWindow(CalendarWindow):
 
     `RollingWindow(7)` at 2026-03-10 has the days 2026-03-04 to 2026-03-10, and the event of a day counts for that day
     and the six that follow. `unit` is minute, hour, day, week, month, quarter or year; the mapper beside it has the
-    same. Raises DefinitionError for a size below 1 or above 10,000, or an unknown unit.
+    same. Raises DefinitionError for a size below 1 or above 10,000, or an unknown unit,
+    DefinitionTypeError for one that is no whole number.
     """
 
     size: int
@@ -45,8 +46,8 @@ class RollingWindow(CalendarWindow):
         super().__post_init__()
         if isinstance(self.size, bool) or not isinstance(self.size, int):
             raise DefinitionTypeError(f"RollingWindow.size must be a whole number, not {self.size!r}")
-        if not 1 <= self.size <= MAX_MEMBERS:
-            raise DefinitionError(f"RollingWindow.size {self.size} must lie between 1 and {MAX_MEMBERS}")
+        if not 1 <= self.size <= MAX_SIZE:
+            raise DefinitionError(f"RollingWindow.size {self.size} must lie between 1 and {MAX_SIZE}")
         if not isinstance(self.unit, str) or self.unit not in PERIODS:
             raise DefinitionError(
                 f"RollingWindow.unit {self.unit!r} is not known: use one of {', '.join(PERIODS)}"

@@ -26,7 +26,8 @@ from tidegate import (
 )
 from tidegate.contracts.definitions import Installation
 from tidegate.contracts.topics import CONTRIBUTIONS, DEFINITIONS, declared_topics, run_commands_topic
-from tidegate.runtime.checking import (
+from tidegate.runtime.redis import Memory, addresses
+from tidegate.runtime.start_checks import (
     LongestWait,
     MadeBy,
     longest_wait,
@@ -35,7 +36,6 @@ from tidegate.runtime.checking import (
     retention_warnings,
     state_problems,
 )
-from tidegate.runtime.redis import Memory, addresses
 from tidegate.runtime.topic_admin import FoundTopic, Mismatch, differences
 
 TOPICS = {topic.name: topic for topic in declared_topics(2)}
@@ -68,7 +68,7 @@ def test_every_topic_must_be_there(name: str) -> None:
     found = as_declared()
     del found[name]
     assert list(map(str, differences(found, list(TOPICS.values())))) == [
-        f"{name}: topic is missing, wanted present"
+        f"{name}: topic is missing, wanted present: `tidegate topics create` makes it"
     ]
 
 

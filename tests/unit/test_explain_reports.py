@@ -27,7 +27,7 @@ from tidegate.core.instants import from_ms
 from tidegate.definitions.progress import WindowCount
 from tidegate.runtime.audit_log import EventName, Wanted, events_of
 from tidegate.runtime.definitions_view import DefinedJob
-from tidegate.runtime.event_report import Definitions, explain_event
+from tidegate.runtime.event_report import ThenAndNow, explain_event
 from tidegate.runtime.fates import Fate, OpenRound, fates
 from tidegate.runtime.mapping import plan
 from tidegate.runtime.pending import PendingRound, RoundState, WaitingEvent
@@ -175,7 +175,7 @@ def test_b103_event_views_and_window_views_agree(
 ) -> None:
     state = waiting(*members) if members else RoundState()
     window = report(state, requests, entries)
-    definitions = Definitions(plan([DEFINED], {"a": A}), {"j"}, plan([DEFINED], {"a": A}), {"j": DEFINED})
+    definitions = ThenAndNow(plan([DEFINED], {"a": A}), {"j"}, plan([DEFINED], {"a": A}), {"j": DEFINED})
     rounds = {"j": [OpenRound("all", [EventName(SOURCE, each.id) for each in state.events])]}
     named = {each.id for one in requests for each in one.events} | {each.event_id for each in entries}
     assert {each.event_id for each in window.events} == named | {id for _, id in members}
@@ -304,7 +304,7 @@ def explained(event: AcceptedEvent, then: list[Job], now: list[Job], **teams: bo
     old = {job.id: DefinedJob(job, "i1", 3) for job in then}
     new = {job.id: old[job.id] if job in then else DefinedJob(job, "i1", 9) for job in now}
     assets = {"a": Asset("a", access_control=AssetAccessControl([]))}
-    definitions = Definitions(
+    definitions = ThenAndNow(
         plan(old.values(), assets, **teams), old.keys(), plan(new.values(), assets, **teams), new
     )
     found = explain_event("asset-events/0", event, definitions, [], [], {})
