@@ -90,10 +90,10 @@ def test_a_shard_that_is_new_or_was_never_read_agrees() -> None:
 
 
 def test_the_fold_of_runs_must_be_one_of_this_log() -> None:
-    assert runs_differences(0, 9, (0, 10)) == []  # the last one is a marker
-    assert runs_differences(0, None, (0, 0)) == []
-    assert [each.repair for each in runs_differences(0, None, (0, 10))] == [Repair.RESET_RUNS]
-    (beyond,) = runs_differences(0, 11, (0, 10))
+    assert runs_differences(0, 9, 10) == []  # the last one is a marker
+    assert runs_differences(0, None, 0) == []
+    assert [each.repair for each in runs_differences(0, None, 10)] == [Repair.RESET_RUNS]
+    (beyond,) = runs_differences(0, 11, 10)
     assert beyond.repair is None, "a person has to see that the log was created again"
     assert beyond.to_do.startswith("the dispatcher tells of a gap")
 

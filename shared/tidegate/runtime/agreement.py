@@ -228,9 +228,8 @@ def shard_differences(
     return found
 
 
-def runs_differences(partition: int, next_offset: int | None, log: Bounds) -> list[Difference]:
-    """How the dispatcher's fold of a partition of `runs` disagrees with that log."""
-    _, end = log
+def runs_differences(partition: int, next_offset: int | None, end: int) -> list[Difference]:
+    """How the dispatcher's fold of a partition of `runs` disagrees with that log, which ends at `end`."""
     if next_offset is None and end > 0:
         return [Difference(code=Code.RUNS_MISSING, partition=partition, other=end)]
     if next_offset is not None and next_offset > end:
@@ -258,40 +257,43 @@ async def compare(
     """Everything that one look finds."""
     counts = view.installation
     assert counts is not None
-    bounds = await _bounds(bootstrap, counts.partitions)
-    logs = [TopicPartition(CONTRIBUTIONS, number) for number in range(counts.partitions)]
-    committed = await committed_positions(admin, f"{namespace}-rollup", logs)
+    logs, runs = (
+        [TopicPartition(topic, number) for number in range(counts.partitions)]
+        for topic in (CONTRIBUTIONS, RUNS)
+    )
+    states: dict[int, ShardState] = {}
+    stands: dict[TopicPartition, int | None] = {}
+    # Uncommitted, since Redis may stand at the high watermark of `runs` while the read_committed end lags behind (T3).
+    async with log_consumer(bootstrap, "tidegate-check", isolation="read_uncommitted") as consumer:
+        # All of this moves forward: what Redis must not be behind is read before it, what it must not be beyond after.
+        beginnings = await consumer.beginning_offsets(logs)
+        committed = await committed_positions(admin, f"{namespace}-rollup", logs)
+        for tp in logs:
+            for shard in shards_of_partition(tp.partition, counts.partitions, counts.shards):
+                states[shard] = await _shard_state(redis, namespace, shard, tp.partition)
+        for tp in runs:
+            next_offset = await redis.hget(f"{runs_prefix(namespace, tp.partition)}log", "next")
+            stands[tp] = None if next_offset is None else int(next_offset)
+        ends = await consumer.end_offsets([*logs, *runs])
     found: list[Difference] = []
-    for tp in logs:
-        for shard in shards_of_partition(tp.partition, counts.partitions, counts.shards):
-            state = await _shard_state(redis, namespace, shard, tp.partition)
-            acknowledged = committed.get(tp)
-            offset = None if acknowledged is None else acknowledged.offset
-            found += shard_differences(state, tp.partition, offset, bounds[tp])
-            found += await _rounds_of_no_job(redis, namespace, shard, tp.partition, view, bounds[tp][0])
-    for number in range(counts.partitions):
-        next_offset = await redis.hget(f"{runs_prefix(namespace, number)}log", "next")
-        stands = None if next_offset is None else int(next_offset)
-        found += runs_differences(number, stands, bounds[TopicPartition(RUNS, number)])
-    beginnings = {
-        shard: bounds[TopicPartition(CONTRIBUTIONS, contributions_partition(shard, counts.partitions))][0]
-        for shard in range(counts.shards)
-    }
+    for shard, state in states.items():
+        tp = logs[contributions_partition(shard, counts.partitions)]
+        offset = committed[tp].offset if tp in committed else None
+        found += shard_differences(state, tp.partition, offset, (beginnings[tp], ends[tp]))
+        found += await _rounds_of_no_job(redis, namespace, shard, tp.partition, view, beginnings[tp])
+    for tp in runs:
+        found += runs_differences(tp.partition, stands[tp], ends[tp])
     counted = await census(redis, namespace, counts.shards, counts.partitions)
-    return found + orphan_differences(counted.orphans, beginnings)
+    by_shard = {
+        shard: beginnings[logs[contributions_partition(shard, counts.partitions)]] for shard in states
+    }
+    return found + orphan_differences(counted.orphans, by_shard)
 
 
 def in_both(first: Iterable[Difference], second: Iterable[Difference]) -> list[Difference]:
     """What was there before and is there still; figures may have moved."""
     known = {each.is_about for each in first}
     return [each for each in second if each.is_about in known]
-
-
-async def _bounds(bootstrap: str, partitions: int) -> dict[TopicPartition, Bounds]:
-    async with log_consumer(bootstrap, "tidegate-check") as consumer:
-        wanted = [TopicPartition(topic, n) for topic in (CONTRIBUTIONS, RUNS) for n in range(partitions)]
-        beginnings, ends = await consumer.beginning_offsets(wanted), await consumer.end_offsets(wanted)
-        return {tp: (beginnings[tp], ends[tp]) for tp in wanted}
 
 
 async def _shard_state(redis: Redis, namespace: str, shard: int, partition: int) -> ShardState:
