@@ -9,10 +9,10 @@ from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from redis.asyncio import Redis
 
-from tests.unit.test_definitions_view import record
+from tests.unit.test_definitions_view import job_record, record
 from tidegate.contracts.definitions import INSTALLATION_KEY, DefinitionRecord, Installation
 from tidegate.runtime import agreement
-from tidegate.runtime.agreement import Difference, compare
+from tidegate.runtime.agreement import Code, Difference, Repair, compare
 from tidegate.runtime.definitions_view import DefinitionsView
 
 pytestmark = pytest.mark.parametrize("redis_url", ["real"], indirect=True)
@@ -82,3 +82,33 @@ def view_of_one_shard() -> DefinitionsView:
 
 async def test_what_moves_while_it_is_looked_at_agrees(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await look(redis, view_of_one_shard(), monkeypatch) == []
+
+
+async def test_rounds_are_closed_only_where_the_definition_is_known_to_be_gone(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that lacks a job's plugin knows nothing of what became of the job."""
+    view = view_of_one_shard()
+    view.apply(job_record(1, "a"))
+    view.apply(record(2, "job:deleted", job_record(2, "a").value))
+    view.apply(record(3, "job:deleted", None))
+    view.apply(record(4, "job:plugin", job_record(4, "a").value))
+    view.apply(record(5, "job:plugin", b'{"body": "of a plugin"}'))
+    for name in ("copy/a1/k", "copy/a0/k", "deleted/a1/k", "never/a1/k", "plugin/a1/k"):
+        await redis.zadd("t:{0}:open", {name: 0})
+        await redis.hset(f"t:{{0}}:round:{name}", "opened", "0.0.1")
+    found = await look(redis, view, monkeypatch)
+    assert {(each.job, each.incarnation, each.code, each.repair, each.other) for each in found} == {
+        ("copy", "a0", Code.JOB_CREATED_AGAIN, None, 5),  # its log does not begin at 0
+        ("deleted", "a1", Code.JOB_NOT_DEFINED, Repair.CLOSE_JOB, 5),
+        ("never", "a1", Code.JOB_NOT_DEFINED, Repair.CLOSE_JOB, 5),
+        ("plugin", "a1", Code.JOB_UNREADABLE, None, 5),
+    }
+    (unreadable,) = (each for each in found if each.code is Code.JOB_UNREADABLE)
+    assert str(unreadable).endswith(
+        "1 open rounds of job 'plugin' (a1), whose definition cannot be read here"
+    )
+    assert unreadable.to_do.startswith("install the job's plugins on this machine")
+    view.apply(record(6, "job:plugin", None))  # what the machine can read: the job is gone
+    found = await look(redis, view, monkeypatch)
+    assert [each.repair for each in found if each.job == "plugin"] == [Repair.CLOSE_JOB]

@@ -74,6 +74,7 @@ class Code(StrEnum):
     RUNS_BEYOND_LOG = "runs-beyond-log"
     JOB_NOT_DEFINED = "job-not-defined"
     JOB_CREATED_AGAIN = "job-created-again"
+    JOB_UNREADABLE = "job-unreadable"
 
 
 _SAID: Final[Mapping[Code, str]] = {
@@ -88,6 +89,7 @@ _SAID: Final[Mapping[Code, str]] = {
     Code.RUNS_BEYOND_LOG: "Redis has folded {stands} records, and the log ends at {other}",
     Code.JOB_NOT_DEFINED: "{count} open rounds of job {job!r} ({incarnation}), which is not defined",
     Code.JOB_CREATED_AGAIN: "{count} open rounds of job {job!r} ({incarnation}), which was created again since",
+    Code.JOB_UNREADABLE: "{count} open rounds of job {job!r} ({incarnation}), whose definition cannot be read here",
 }
 _REPAIRS: Final[Mapping[Code | Lack, Repair]] = {
     Code.SHARD_FELL_BACK: Repair.DROP_SHARD,
@@ -117,6 +119,7 @@ _TO_DO: Final[Mapping[Code | Lack, str]] = {
     Code.OUTBOX_ACKNOWLEDGED: (
         "see that the rollup runs and is ready: it sends what is left, and the dispatcher drops what it has had"
     ),
+    Code.JOB_UNREADABLE: "install the job's plugins on this machine, or run this check where they are",
     Lack.UNKNOWN: "find out what made the key, and delete it if nothing of yours needs it",
 }
 _LOG_IS_CUT: Final = (
@@ -142,7 +145,7 @@ class Difference:
     stands: int | None = None
     """The offset at which Redis stands."""
     other: int | None = None
-    """The offset that does not go with it."""
+    """The offset that does not go with it; of a job that of `definitions` up to which this is so."""
     count: int = 0
     told: str = ""
     """What the deep look found."""
@@ -319,16 +322,23 @@ async def _rounds_of_no_job(
                 strangers[job, incarnation] += 1
     return [
         Difference(
-            code=Code.JOB_NOT_DEFINED if view.job(job) is None else Code.JOB_CREATED_AGAIN,
+            code=_why_strange(view, job),
             shard=shard,
             partition=partition,
             job=job,
             incarnation=incarnation,
+            other=view.next_offset - 1,
             count=count,
             log_is_whole=beginning == 0,
         )
         for (job, incarnation), count in strangers.items()
     ]
+
+
+def _why_strange(view: DefinitionsView, job: str) -> Code:
+    if view.is_unreadable(job):
+        return Code.JOB_UNREADABLE
+    return Code.JOB_NOT_DEFINED if view.job(job) is None else Code.JOB_CREATED_AGAIN
 
 
 async def repair(
@@ -361,7 +371,9 @@ async def repair(
                 # The owner finds that it stands nowhere, and makes all of it again.
                 await redis.delete(f"{runs_prefix(namespace, int(each.target))}log")
             elif each.repair is Repair.CLOSE_JOB:
-                change = DefinitionChange(job=each.target, revision=view.next_offset - 1)
+                assert each.other is not None
+                # Of when it was looked at: a job that was created since has a later revision, and stays.
+                change = DefinitionChange(job=each.target, revision=each.other)
                 await send_all(
                     producer,
                     [Outgoing(CONTRIBUTIONS, n, None, change.to_bytes()) for n in range(counts.partitions)],

@@ -141,13 +141,18 @@ class DefinitionsView:
         failed = [
             (record, error) for record, error in self.failures if record.key == f"job:{job_id}".encode()
         ]
-        if failed and job_id not in self.revisions():  # its newest record is the one that failed
+        if failed and self.is_unreadable(job_id):  # its newest record is the one that failed
             record, error = failed[-1]
             where = f"{record.topic}@{record.offset}"
             return f"job {job_id!r} gets no events, since its definition ({where}) cannot be read: {error}"[
                 :1000
             ]
         return not_defined(job_id, self.jobs())
+
+    def is_unreadable(self, job_id: str) -> bool:
+        """Whether the newest record of a job cannot be read here, so that `job` says None though it may be defined."""
+        history = self._jobs.get(job_id, [])
+        return bool(history) and history[-1][0] in self._unreadable
 
     def newest(self, job_id: str) -> DefinedJob | None:
         """The last definition of a job, though it may have been deleted since; None where the view holds none."""
