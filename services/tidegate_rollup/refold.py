@@ -29,6 +29,11 @@ _PAGE: Final = 500
 _ABANDONED_S: Final = 3_600
 """A scratch namespace of which nothing was heard for so long is nobody's any more."""
 
+_LOST: Final = (
+    "what was folded so far is gone from Redis: it lost writes, or this stood still for an hour and another check"
+    " took it for dead. Run it again"
+)
+
 Held = dict[str, Mapping[str, Any]]
 """What a shard holds, by the name of each part."""
 
@@ -130,10 +135,7 @@ class _Fold:
         batches = [(shard, self._believed[shard], inputs.get(shard, [])) for shard in self.shards]
         for shard, reply in (await self._store.apply(self.tp.partition, upto, upto, at, batches)).items():
             if not isinstance(reply, Applied):
-                raise CannotFoldError(
-                    "what was folded so far is gone from Redis: it lost writes, or this stood still for an hour and"
-                    " another check took it for dead. Run it again"
-                )
+                raise CannotFoldError(_LOST)
             self._believed[shard] = upto
 
 
@@ -164,6 +166,9 @@ async def _compared(
             left[shard] = now or 0
             continue
         wanted = _lasting(await _held(redis, scratch, shard), fold.at, horizon_ms)
+        # Afterwards, so that what was read is what the log gives, and no shard is dropped for what the fold lost.
+        if await _stands(redis, scratch, shard, fold) != stands:
+            raise CannotFoldError(_LOST)
         found += [(shard, text) for text in _told(_lasting(held, fold.at, horizon_ms), wanted)]
     return found
 
