@@ -27,12 +27,12 @@ from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView
-from tidegate.runtime.gaps import pass_accepted_gaps
+from tidegate.runtime.gaps import is_accepted, pass_accepted_gaps
 from tidegate.runtime.mapping import Mapped, Plan, batch, plan
 from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
 from tidegate.runtime.producer import audit_records, send_all
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.starting import note_started, recreated, started_incarnations
+from tidegate.runtime.starting import note_started, of_incarnations, recreated, started_incarnations
 from tidegate.runtime.state import ServiceState
 from tidegate.runtime.unreadable import unreadable_record
 from tidegate_rollup.acted import acted
@@ -158,15 +158,16 @@ class PartitionOwner:
                 "the topic was created again: its last record is another one", bounds[tp][0], recreated=True
             )
         started = await started_incarnations(self._redis, self._settings, self._group, partitions)
+        committed = of_incarnations(committed, started)
         gaps = {
             tp: (place, committed.get(tp, Position(bounds[tp][0], incarnation=started.get(tp, 0))))
             for tp, place in places.items()
             if isinstance(place, Gap)
         }
-        passed = await pass_accepted_gaps(self.consumer, self._redis, self._settings, self._group, gaps)
-        if passed:
-            # What fired before a gap still goes out under the name of the log that it came from.
-            await self._send_left_over({tp.partition: gaps[tp][1] for tp in passed})
+        # What fired before a gap goes out under the name of the log that it came from, before the group moves past it.
+        left_over = await self._send_left_over(gaps)
+        passable = {tp: each for tp, each in gaps.items() if tp.partition not in left_over}
+        passed = await pass_accepted_gaps(self.consumer, self._redis, self._settings, self._group, passable)
         for tp, position in passed.items():
             await self._move(tp, position.offset)
             places[tp] = position.offset
@@ -199,11 +200,22 @@ class PartitionOwner:
             }
         return places
 
-    async def _send_left_over(self, before: Mapping[int, Position]) -> None:
-        whole, self._committed = self._outbox, dict(before)
-        self._outbox = {place: outbox for place, outbox in whole.items() if place[0] in before}
-        await self._send()
-        self._outbox = whole  # those of `before` are empty now
+    async def _send_left_over(self, gaps: Mapping[TopicPartition, tuple[Gap, Position]]) -> set[int]:
+        """Send what is in the outboxes of partitions whose gaps were accepted; those of which something is left."""
+        before = {
+            tp.partition: position
+            for tp, (gap, position) in gaps.items()
+            if await is_accepted(self._redis, self._settings.namespace, self._group, tp, gap)
+        }
+        others = {place: outbox for place, outbox in self._outbox.items() if place[0] not in before}
+        self._outbox = {place: outbox for place, outbox in self._outbox.items() if place[0] in before}
+        self._committed, last = before, None
+        while (count := sum(map(len, self._outbox.values()))) and count != last:
+            last = count
+            await self._send()
+        left_over = {number for (number, _), outbox in self._outbox.items() if outbox}
+        self._outbox |= others
+        return left_over
 
     def _place(
         self,

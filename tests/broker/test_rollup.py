@@ -435,12 +435,26 @@ async def test_each_log_that_began_anew_is_another_one_though_kafka_forgot_the_o
     log, fired = Log(at), days(0, 30)
     group = f"{at.namespace}-rollup"
     topic = next(each for each in declared_topics(PARTITIONS) if each.name == CONTRIBUTIONS)
-    with rollup(at) as owner:
+    static = {"TIDEGATE_INSTANCE_ID": "one"}
+    with rollup(at, **static) as owner:
         owner.wait_ready()
         await log.add(members(fired))
         await until_fired(at, fired)
         for turn in (1, 2):
             owner.stop()
+            left_over = days(1_000 * turn, 8)
+            with rollup(at, "dying", **static, TIDEGATE_CRASH_POINT="rollup.sent:1") as dying:
+                await log.add(members(left_over))
+
+                async def is_dead() -> bool:
+                    return not dying.is_running
+
+                await until_async(is_dead, "the rollup to die with what fired still in its outbox")
+            left_over = [
+                key for key in left_over if key in {each.partition_key for each in await requests(at)}
+            ]
+            assert left_over
+            fired = [*fired, *left_over]
             async with admin_client(at.kafka) as admin:
                 await delete_topics(admin, [CONTRIBUTIONS])
                 await create_topics(admin, [topic])

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from tidegate.cli.app import app
-from tidegate.cli.since import instant_of
+from tidegate.cli.since import instant_of, time_of
 from tidegate.contracts.definitions import MAX_PARTITIONS, MAX_SHARDS
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ OTHERS: Final = {
     ("simulate", "multi_team"),  # nothing is recorded
     ("emit", "topic"),  # of the events
     ("exec", "topic"),  # of the job's commands
-    ("replay", "since"),  # everything, unless it is given
+    ("replay", "since"),  # a time, and everything unless it is given
 }
 """Command and option where a name, a help text or a default is a command's own, and why."""
 
@@ -98,3 +98,9 @@ def test_since_takes_a_duration_before_now_or_a_time(text: str, wanted: datetime
 def test_what_since_cannot_read_is_refused_with_what_it_takes(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="90s, 15m, 1h or 7d"):
         instant_of(text, NOW)
+
+
+def test_a_replay_takes_a_time_that_is_the_same_when_it_is_done_again() -> None:
+    assert time_of("2026-03-10T10:20+01:00") == NOW
+    with pytest.raises(typer.BadParameter, match=r"give the time, as in --since 20"):
+        time_of("7d")

@@ -58,3 +58,11 @@ async def test_what_another_replica_starts_meanwhile_is_no_gap(
     places, positions = await starting.start_from_committed(consumer, None, redis, Settings(), "g", [TP])  # type: ignore[arg-type]
     assert places == {TP: 0}
     assert positions[TP].offset == 0
+
+
+def test_a_log_keeps_its_incarnation_where_offsets_were_reset_by_another_tool() -> None:
+    """Under an older name all that comes would be taken for repeats of the log before (E1)."""
+    other = TopicPartition("run-events", 2)
+    committed = {TP: Position(17), other: Position(4, incarnation=3)}
+    found = starting.of_incarnations(committed, {TP: 2, other: 1})
+    assert found == {TP: Position(17, incarnation=2), other: Position(4, incarnation=3)}

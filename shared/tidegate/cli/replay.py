@@ -13,20 +13,20 @@ from tidegate.cli.options import (
     NamespaceOption,
     person,
 )
-from tidegate.cli.since import OptionalSinceOption, instant_of
+from tidegate.cli.since import SinceTimeOption, time_of
 from tidegate.runtime.replaying import Replayed
 from tidegate.runtime.replaying import replay as run_replay
 
 
 def replay(
     job: JobArgument,
-    since: OptionalSinceOption = None,
+    since: SinceTimeOption = None,
     by: ByOption = "",
     kafka: KafkaOption = DEFAULT_KAFKA,
     namespace: NamespaceOption = DEFAULT_NAMESPACE,
 ) -> None:
     """Have JOB take the stored events that came before it was defined; done again, it counts nothing twice."""
-    at = None if since is None else instant_of(since)
+    at = None if since is None else time_of(since)
     done = asyncio.run(run_replay(kafka, namespace, job, by=person(by), since=at))
     typer.echo(described(done))
 

@@ -21,8 +21,14 @@ _OPTION: Final = typer.Option(
     help="From when on: so long ago, as 90s, 15m, 1h, 7d, or a time in ISO 8601, in UTC unless it has an offset.",
 )
 SinceOption = Annotated[str, _OPTION]
-OptionalSinceOption = Annotated[str | None, _OPTION]
-"""Of a command that takes everything unless it is told since when."""
+SinceTimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="From when on: a time in ISO 8601, in UTC unless it has an offset; everything unless it is given.",
+    ),
+]
 
 
 def instant_of(since: str, now: datetime | None = None) -> datetime:
@@ -38,6 +44,17 @@ def instant_of(since: str, now: datetime | None = None) -> datetime:
             f"--since {since!r} is neither a duration nor a time: use 90s, 15m, 1h or 7d for so long ago, or ISO 8601"
             " such as 2026-03-10T09:00:00+00:00"
         ) from None
+
+
+def time_of(since: str) -> datetime:
+    """The instant that `--since` names, for what must be the same when it is done again; raises BadParameter."""
+    at = instant_of(since)
+    if _DURATION.fullmatch(since.strip()):
+        raise typer.BadParameter(
+            f"--since {since!r} would be another time when it is done again, and count events twice: give the time,"
+            f" as in --since {at.isoformat(timespec='seconds')}"
+        )
+    return at
 
 
 def start_of(since: str) -> int:

@@ -1,6 +1,7 @@
 """Where a group's partitions start: at what it committed, after a look at whether that is still the same log (E2)."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from time import monotonic
 
 from aiokafka import TopicPartition
@@ -35,7 +36,7 @@ async def start_from_committed(
     refused = refused or {}
     # In this order, since another replica may be starting the same partitions: it commits, then notes that it did.
     started = await started_incarnations(redis, settings, group, partitions)
-    committed = await committed_positions(admin, group, partitions)
+    committed = of_incarnations(await committed_positions(admin, group, partitions), started)
     bounds = await consumer.bounds(partitions)
     new = {
         tp: Position(bounds[tp][0])
@@ -87,6 +88,20 @@ async def started_incarnations(
         return {}
     found = await redis.hmget(_started_key(settings, group), [source_of(tp) for tp in in_order])
     return {tp: int(each) for tp, each in zip(in_order, found, strict=True) if each is not None}
+
+
+def of_incarnations(
+    committed: Mapping[TopicPartition, Position], started: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Position]:
+    """Committed positions, of the incarnations that were noted where those are later.
+
+    Offsets that a person has reset with another tool say nothing of it, and by an older name of the log all that comes
+    would be taken for repeats (E1).
+    """
+    return {
+        tp: replace(position, incarnation=max(position.incarnation, started.get(tp, 0)))
+        for tp, position in committed.items()
+    }
 
 
 async def note_started(
