@@ -90,6 +90,8 @@ class Known(NamedTuple):
     runs: Mapping[str, Run]
     queues: Mapping[str, Queue]
     """Of every job that was asked for."""
+    at: int = 0
+    """Time of the record before `next_offset`, milliseconds since 1970; 0 where it is not known."""
 
 
 class Heads(NamedTuple):

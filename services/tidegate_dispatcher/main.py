@@ -166,7 +166,7 @@ class Dispatcher:
                 *(self._redis, self._settings, self._group, tp, *lost),
                 is_told=is_told,
             ):
-                await owned.begin_anew()
+                await owned.begin_anew(lost.gap.beginning)
                 lost = await owned.catch_up()
         return lost.gap if lost else None
 
