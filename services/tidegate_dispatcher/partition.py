@@ -180,7 +180,8 @@ class DispatcherPartition:
         left = {**decisions.left}
         for job, count in (beyond or {}).items():
             left[job] = left.get(job, 0) + count
-        if left and not self._is_capped:
+        is_capped = decisions.is_capped or bool(beyond)
+        if is_capped and not self._is_capped:
             decisions.audit.append(cap_reached(self.number, decisions.looked_at, left, surroundings.now))
         changes: dict[str, RunsRecord | None] = {
             **{record_key(state): state for state in decisions.jobs.values()},
@@ -193,7 +194,7 @@ class DispatcherPartition:
         if changes or outgoing or offsets:
             await self._commit(changes, outgoing, offsets)
         count_sent(noted)
-        self._is_capped = bool(left)
+        self._is_capped = bool(left) and (is_capped or self._is_capped)
         metrics.COMMANDS_SENT.inc(len(decisions.commands))
         metrics.REPORTS_FORWARDED.inc(len(decisions.forwarded))
         metrics.RUNS_QUEUED.inc(sum(run.state is RunState.QUEUED for run in decisions.runs.values()))

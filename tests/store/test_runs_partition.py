@@ -4,6 +4,7 @@ Redis is a real one; `runs` is a list, since what Kafka does is no part of it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -11,17 +12,21 @@ import pytest
 from aiokafka.structs import RecordMetadata, TopicPartition
 from redis.asyncio import Redis
 
+from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.runs import (
     JobState,
     Run,
+    RunRequest,
     RunsRecord,
     RunState,
     read_runs_record,
     record_key,
 )
-from tidegate.contracts.topics import RUNS
+from tidegate.contracts.topics import AUDIT, RUNS
+from tidegate.core.audit import AuditKind
 from tidegate.runtime.settings import Settings
+from tidegate_dispatcher.decide import Surroundings
 from tidegate_dispatcher.partition import DispatcherPartition, RunsLostError, RunsTakenOverError
 from tidegate_dispatcher.store import NOTHING, RunStore
 
@@ -226,6 +231,46 @@ def test_jobs_stay_paused_when_runs_begins_anew_unless_it_says_otherwise(redis_u
         await store.reset()
         assert await partition(redis, log).catch_up() is None
         assert await store.paused() == [paused]
+
+    on(redis_url, hold)
+
+
+@pytest.mark.parametrize(
+    ("cap", "beyond", "said"), [(2, [0, 0, 0, 0], [5]), (9, [0, 0, 0], []), (9, [1, 0, 1], [7])]
+)
+def test_the_cap_is_told_once_while_runs_are_left_and_not_where_they_were_only_not_read(
+    redis_url: str, cap: int, beyond: list[int], said: list[int]
+) -> None:
+    """None of seven runs can be sent, and three may be active: as many are read at a time, and fewer under the cap."""
+
+    def waiting(number: int) -> Run:
+        run_id = f"r{number}"
+        request = RunRequest(
+            offset=1,
+            ordinal=number,
+            run_id=run_id,
+            job="a",
+            incarnation="i",
+            revision=1,
+            generation=1,
+            windows=(),
+            events=(),
+        )
+        return run(run_id, RunState.QUEUED).model_copy(update={"request": request})
+
+    async def hold(redis: Redis, store: RunStore) -> None:
+        log = Log(*map(waiting, range(7)))
+        owned = partition(redis, log)
+        await owned.catch_up()
+        around = Surroundings(0, 1, 5, lambda _: None, lambda _: 3, cap)
+        look = {"a"}
+        for count in beyond:
+            assert look == {"a"}
+            look = await owned.process([], [], {}, around, look=look, beyond=+Counter(a=count))
+        assert look == set()
+        entries = [AuditEntry.from_bytes(each.value or b"") for each in log.elsewhere if each.topic == AUDIT]
+        told = [each for each in entries if each.kind is AuditKind.DISPATCH_CAP_REACHED]
+        assert [(each.details or {})["total"] for each in told] == said
 
     on(redis_url, hold)
 
