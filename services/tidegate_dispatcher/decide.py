@@ -90,6 +90,8 @@ class Known(NamedTuple):
     runs: Mapping[str, Run]
     queues: Mapping[str, Queue]
     """Of every job that was asked for."""
+    at: int = 0
+    """Time of the record before `next_offset`, milliseconds since 1970; 0 where it is not known."""
 
 
 class Heads(NamedTuple):
@@ -145,6 +147,8 @@ class Decisions:
     """The runs that are new, or whose turn it was."""
     left: dict[str, int] = field(default_factory=dict)
     """How many more runs of which jobs could go out by now, but for the cap or since they were not read."""
+    is_capped: bool = False
+    """Whether the cap was reached and some of those are left."""
     forwarded: list[Outgoing] = field(default_factory=list)
     """Reports that came to another partition than their job's."""
     fired: list[RunRequest] = field(default_factory=list)
@@ -274,6 +278,7 @@ class _Desk:
             if place := line.next_place:
                 heappush(lines, (place, job))
         self.decisions.left = {job: line.ready for job, line in self._lines.items() if line.ready}
+        self.decisions.is_capped = sent >= self._surroundings.cap and bool(self.decisions.left)
 
     def _line(self, job: str) -> _Line:
         if job not in self._lines:

@@ -150,8 +150,7 @@ class Dispatcher:
         for number, gap in zip(tuple(self._owned), gaps, strict=True):
             if gap is not None:
                 await self._owned.pop(number).close()
-                for tp in (tp for tp in partitions if tp.partition == number):
-                    places[tp] = Gap(gap.reason, self._positions[tp].offset)
+                leave_unread(places, number, gap, self._positions)
         # A definition may have changed while nobody looked, and a cap may have left some.
         self._look = {number: await owned.jobs_with_queues() for number, owned in self._owned.items()}
         return places
@@ -167,7 +166,7 @@ class Dispatcher:
                 *(self._redis, self._settings, self._group, tp, *lost),
                 is_told=is_told,
             ):
-                await owned.begin_anew()
+                await owned.begin_anew(lost.gap.beginning)
                 lost = await owned.catch_up()
         return lost.gap if lost else None
 
@@ -317,6 +316,21 @@ class Dispatcher:
             async for runs in owned.sent_before(now - horizon_ms):
                 if names := gone(runs):
                     await owned.forget(names, gone)
+
+
+def leave_unread(
+    places: dict[TopicPartition, int | Gap],
+    number: int,
+    gap: Gap,
+    positions: Mapping[TopicPartition, Position],
+) -> None:
+    """Say that partitions `number` are not read for a gap in `runs`, except where they have one of their own to tell.
+
+    Two reasons in turn would each be audited again with every look.
+    """
+    for tp, place in places.items():
+        if tp.partition == number and not isinstance(place, Gap):
+            places[tp] = Gap(gap.reason, positions[tp].offset)
 
 
 async def session(settings: Settings, state: ServiceState) -> None:

@@ -10,8 +10,9 @@ from redis.asyncio import Redis
 
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.outgoing import Outgoing
-from tidegate.contracts.runs import Run, RunRequest, RunsRecord, RunState, record_key
+from tidegate.contracts.runs import Run, RunRequest, RunsRecord, RunState, job_of_key, record_key
 from tidegate.contracts.topics import RUNS
+from tidegate.core.errors import TidegateError
 from tidegate.runtime import metrics
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.positions import Gap, Position
@@ -34,6 +35,14 @@ from tidegate_dispatcher.runs_log import RunsLog
 from tidegate_dispatcher.store import NOTHING, RunStore
 
 log = structlog.get_logger()
+
+
+class RunsLostError(TidegateError, RuntimeError):
+    """`runs` no longer holds what was known of it: a gap, which the next start tells of (rule E2)."""
+
+
+class RunsTakenOverError(TidegateError, RuntimeError):
+    """Redis moved on while it was being filled: another process owns the partition."""
 
 
 class LostRuns(NamedTuple):
@@ -82,24 +91,39 @@ class DispatcherPartition:
         """Bring Redis to the end of `runs`, from wherever it stands.
 
         Where more was on `runs` than it holds, as when it was created again, that is returned and nothing changed: run
-        ids that were seen and runs that wait would be gone in silence (rule E2).
+        ids that were seen and runs that wait would be gone in silence (rule E2). Raises RunsTakenOverError.
         """
-        stands = (await self._store.read(NOTHING)).next_offset
+        known = await self._store.read(NOTHING)
+        stands = known.next_offset
         beginning, end = await self._log.bounds()
-        if (seen := max(stands or 0, self._believed)) > end:
+        lost, seen = None, max(stands or 0, self._believed)
+        if seen > end:
+            lost = (
+                f"ends at offset {end}, but its runs are known up to {seen}: the topic was created again or lost"
+                " records"
+            )
+        elif (stands or 0) < beginning:
+            seen = stands or 0
+            lost = f"begins at offset {beginning}, but its runs are known up to {seen}: records before were deleted"
+        elif stands is not None and await self._log.is_another(stands, known.at):
+            seen, lost = stands, f"was created again: the record before offset {stands} is another one"
+        if lost:
             reason = (
-                f"runs/{self.number} ends at offset {end}, but its runs are known up to {seen}: the topic was created"
-                " again or lost records. Put its records back, or go on without the runs that wait and the ids that"
-                f" were seen: `tidegate accept-gap dispatcher runs {self.number}`"
+                f"runs/{self.number} {lost}. Put its records back, or go on without the runs that wait, the ids that"
+                " were seen and the counts of active runs, with the jobs paused that Redis knows to be:"
+                f" `tidegate accept-gap dispatcher runs {self.number}`"
             )
             return LostRuns(Gap(reason, beginning), seen)
         if stands is None:
             await self._store.reset()
         start = beginning if stands is None else stands
         folded = 0
-        async for position, changes in self._log.read(start, end):
-            if not await self._store.write(stands, position, changes):
-                raise RuntimeError(f"another owner changes the runs of partition {self.number}")
+        async for position, at, changes in self._log.read(start, end):
+            if not await self._store.write(stands, position, changes, at):
+                raise RunsTakenOverError(
+                    f"another process changes the runs of partition {self.number} in Redis while they are read from"
+                    f" offset {start} on: starting again, which shows who owns the partition"
+                )
             stands, folded = position, folded + len(changes)
         if stands is None:
             await self._store.write(None, start, {})
@@ -108,9 +132,22 @@ class DispatcherPartition:
         log.info("runs_caught_up", partition=self.number, offset=stands, folded=folded)
         return None
 
-    async def begin_anew(self) -> None:
-        """Forget what Redis holds, so that it is filled from the beginning of `runs`."""
+    async def begin_anew(self, beginning: int) -> None:
+        """Forget what Redis holds, so that it is filled from the beginning of `runs`.
+
+        Jobs stay paused that Redis knows to be, unless `runs` says otherwise: they are written there first.
+        """
+        _, end = await self._log.bounds()
+        told = {
+            name
+            async for _, _, changes in self._log.read(beginning, end)
+            for name in filter(job_of_key, changes)
+        }
+        paused = {record_key(state): state for state in await self._store.paused()}
+        if kept := {name: state for name, state in paused.items() if name not in told}:
+            await self._commit(kept, (), {})
         await self._store.reset()
+        await self._store.write(None, beginning, {})
 
     async def jobs_with_queues(self) -> set[str]:
         """The jobs of which runs wait, once Redis has caught up."""
@@ -143,7 +180,8 @@ class DispatcherPartition:
         left = {**decisions.left}
         for job, count in (beyond or {}).items():
             left[job] = left.get(job, 0) + count
-        if left and not self._is_capped:
+        is_capped = decisions.is_capped or bool(beyond)
+        if is_capped and not self._is_capped:
             decisions.audit.append(cap_reached(self.number, decisions.looked_at, left, surroundings.now))
         changes: dict[str, RunsRecord | None] = {
             **{record_key(state): state for state in decisions.jobs.values()},
@@ -156,7 +194,7 @@ class DispatcherPartition:
         if changes or outgoing or offsets:
             await self._commit(changes, outgoing, offsets)
         count_sent(noted)
-        self._is_capped = bool(left)
+        self._is_capped = bool(left) and (is_capped or self._is_capped)
         metrics.COMMANDS_SENT.inc(len(decisions.commands))
         metrics.REPORTS_FORWARDED.inc(len(decisions.forwarded))
         metrics.RUNS_QUEUED.inc(sum(run.state is RunState.QUEUED for run in decisions.runs.values()))
@@ -192,12 +230,16 @@ class DispatcherPartition:
         crash_point("dispatcher.committed")
         if states:
             if (first := acknowledged[0].offset) < self._believed:
-                raise RuntimeError(
-                    f"runs/{self.number} took a record at offset {first}, below {self._believed}: it was created again"
+                raise RunsLostError(
+                    f"runs/{self.number} took a record at offset {first}, below {self._believed}: it was created again."
+                    " The partition starts again, and says what was lost and how to go on"
                 )
             # The last state's own offset, since the transaction's marker takes one too and the end may lag (T3).
-            before, self._believed = self._believed, acknowledged[len(states) - 1].offset + 1
-            await self._store.write(before, self._believed, changes)
+            last = acknowledged[len(states) - 1]
+            # A time that is not from the broker may be of another record (aiokafka 0.14): then none is compared.
+            at = last.timestamp if last.timestamp_type else 0
+            before, self._believed = self._believed, last.offset + 1
+            await self._store.write(before, self._believed, changes, at)
             crash_point("dispatcher.stored")
 
     def sent_before(self, before: int) -> AsyncIterator[list[Run]]:
@@ -214,4 +256,4 @@ class DispatcherPartition:
                 "runs_elsewhere", partition=self.number, believed=self._believed, found=known.next_offset
             )
             if lost := await self.catch_up():
-                raise RuntimeError(lost.gap.reason)
+                raise RunsLostError(lost.gap.reason)

@@ -9,6 +9,8 @@ from aiokafka import ConsumerRecord, TopicPartition
 from tidegate.contracts.runs import RunsRecord, read_runs_record
 from tidegate.contracts.topics import RUNS
 from tidegate.runtime.log_consumer import log_consumer
+from tidegate.runtime.positions import Position
+from tidegate.runtime.starting import recreated
 
 log = structlog.get_logger()
 
@@ -40,8 +42,17 @@ class RunsLog:
             beginning = (await consumer.beginning_offsets([self._tp]))[self._tp]
             return beginning, (await consumer.end_offsets([self._tp]))[self._tp]
 
-    async def read(self, start: int, end: int) -> AsyncIterator[tuple[int, dict[str, RunsRecord | None]]]:
-        """Changes from `start` on in batches, each with the offset after it, until that reaches `end`."""
+    async def is_another(self, stands: int, at: int) -> bool:
+        """Whether the record before offset `stands` shows that it is not the log whose record there had time `at`."""
+        return bool(await recreated(self._bootstrap, {self._tp: Position(stands, at)}))
+
+    async def read(
+        self, start: int, end: int
+    ) -> AsyncIterator[tuple[int, int, dict[str, RunsRecord | None]]]:
+        """Changes from `start` to `end` in batches, each with the offset after its last record and that one's time.
+
+        A marker of a transaction is no record: the offset after one would leave nothing to know the log by.
+        """
         if start >= end:
             return
         async with log_consumer(self._bootstrap, _CLIENT) as consumer:
@@ -51,4 +62,6 @@ class RunsLog:
             while position < end:
                 records = (await consumer.getmany(timeout_ms=200)).get(self._tp, [])
                 position = await consumer.position(self._tp)
-                yield position, dict(filter(None, map(_change, records)))
+                if records:
+                    last = records[-1]
+                    yield last.offset + 1, last.timestamp, dict(filter(None, map(_change, records)))

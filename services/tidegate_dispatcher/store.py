@@ -13,13 +13,14 @@ from tidegate.contracts.redis_keys import runs_prefix
 from tidegate.contracts.runs import ACTIVE, JobState, Run, RunsRecord, RunState, job_of_key, stored_run
 from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 
-# KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold   KEYS[2] runs hash, run id -> state
+# KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold, "at": time of the record before
+# KEYS[2] runs hash, run id -> state
 # KEYS[3] active hash, job -> how many   KEYS[4] queued hash, job -> how many   KEYS[5] paused hash, job -> state
 # KEYS[6] prefix of queues, each a zset "<key>\t<place>\t<run id>" -> when it was asked for; no key has this very
 #         name, so that a cluster begins no call while it moves the slot (TRYAGAIN), when queues could seem to be empty
 # ARGV[1] most runs to give of a queue   ARGV[2] how many run ids follow   then these
 # then per job: id, limit of active runs or -1, how many may end, 1 if it may be resumed
-# -> next or "", {state or ""}, {{1 if paused, active, queued, {states of the first that wait}}}
+# -> next or "", at or "", {state or ""}, {{1 if paused, active, queued, {states of the first that wait}}}
 _READ = """
 local cap, ids = tonumber(ARGV[1]), tonumber(ARGV[2])
 local states, queues = {}, {}
@@ -43,11 +44,12 @@ for n = ids + 3, #ARGV, 4 do
   end
   queues[#queues + 1] = {paused, active, queued, first}
 end
-return {redis.call('HGET', KEYS[1], 'next') or '', states, queues}
+local at = redis.call('HGET', KEYS[1], 'at') or ''
+return {redis.call('HGET', KEYS[1], 'next') or '', at, states, queues}
 """
 
 # KEYS as above, and KEYS[7] sent zset, run id -> sent at, without those that wait
-# ARGV[1] expected next, "" for none   ARGV[2] new next
+# ARGV[1] expected next, "" for none   ARGV[2] new next   ARGV[3] new at
 # then per change: "run" or "job", id, state or "" to forget it, time by which a run is ordered
 # -> 1, or 0 where the fold stands elsewhere and nothing was changed
 _WRITE = """
@@ -62,7 +64,7 @@ end
 local function counts_of(state)
   return string.match(state, '^(.)\\t([^\\t]*)\\t([^\\n]*)\\n')
 end
-for n = 3, #ARGV, 4 do
+for n = 4, #ARGV, 4 do
   local id, state, at = ARGV[n + 1], ARGV[n + 2], ARGV[n + 3]
   if ARGV[n] == 'job' then
     if state == '' then
@@ -100,7 +102,7 @@ for n = 3, #ARGV, 4 do
     end
   end
 end
-redis.call('HSET', KEYS[1], 'next', ARGV[2])
+redis.call('HSET', KEYS[1], 'next', ARGV[2], 'at', ARGV[3])
 return 1
 """
 
@@ -127,7 +129,7 @@ class RunStore:
         self._redis = redis
         names = ("log", "runs", "active", "queued", "paused", "queue:", "sent")
         self._keys = [prefix + name for name in names]
-        self._queued, self._sent = prefix + "queued", prefix + "sent"
+        self._queued, self._paused, self._sent = (prefix + name for name in ("queued", "paused", "sent"))
         self._read, self._write = redis.register_script(_READ), redis.register_script(_WRITE)
         self._reset = redis.register_script(_RESET)
 
@@ -136,7 +138,7 @@ class RunStore:
         arguments: list[str | int] = [cap, len(wanted.run_ids), *wanted.run_ids]
         for job, heads in wanted.heads.items():
             arguments += _heads(job, heads)
-        next_offset, states, queues = await self._read(keys=self._keys, args=arguments)
+        next_offset, at, states, queues = await self._read(keys=self._keys, args=arguments)
         found = zip(wanted.run_ids, states, strict=True)
         return Known(
             int(next_offset) if next_offset else None,
@@ -145,11 +147,15 @@ class RunStore:
                 job: Queue(bool(paused), active, queued, tuple(map(stored_run, first)))
                 for job, (paused, active, queued, first) in zip(wanted.heads, queues, strict=True)
             },
+            int(at or 0),
         )
 
-    async def write(self, expected: int | None, next_offset: int, changes: Changes) -> bool:
-        """Take in `changes` and move to `next_offset`; False where the fold does not stand at `expected`."""
-        arguments: list[str | int] = ["" if expected is None else expected, next_offset]
+    async def write(self, expected: int | None, next_offset: int, changes: Changes, at: int = 0) -> bool:
+        """Take in `changes` and move to `next_offset`; False where the fold does not stand at `expected`.
+
+        `at` is the time of the record before `next_offset`, in milliseconds since 1970, 0 where it is not known.
+        """
+        arguments: list[str | int] = ["" if expected is None else expected, next_offset, at]
         for name, state in changes.items():
             arguments += _change(name, state)
         return bool(await self._write(keys=self._keys, args=arguments) == 1)
@@ -157,6 +163,10 @@ class RunStore:
     async def reset(self) -> None:
         """Forget everything, so that the fold starts from the beginning."""
         await self._reset(keys=self._keys, args=[])
+
+    async def paused(self) -> list[JobState]:
+        """The jobs that are paused."""
+        return [JobState.from_bytes(str(state).encode()) for state in await self._redis.hvals(self._paused)]
 
     async def jobs_with_queues(self) -> set[str]:
         """The jobs of which runs wait."""

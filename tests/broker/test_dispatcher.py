@@ -245,16 +245,20 @@ async def test_runs_that_were_created_again_stop_the_partition_until_a_person_ac
         async with admin_client(at.kafka) as admin:
             await delete_topics(admin, [RUNS])
             await create_topics(admin, [each for each in declared_topics(PARTITIONS) if each.name == RUNS])
+        # They may have grown past what was known of the old ones, whose one run stood at offset 0.
+        since = [past_run(f"since-{n}", n, 1) for n in range(3)]
+        await send(at.kafka, [(RUNS, MINE, each.run_id.encode(), each.to_bytes()) for each in since])
         await ask(at, request(2))
         dispatcher.start()
         said = dispatcher.wait_not_ready("gap")
+        assert f"runs/{MINE} was created again: the record before offset 1 is another one" in said
         assert f"`tidegate accept-gap dispatcher runs {MINE}`" in said
         assert await stored_runs(at) == {"run-1"}
         assert [each.run_id for each in await commands(at)] == ["run-1"]
         await tidegate(at, "accept-gap", "dispatcher", RUNS, str(MINE), "--redis", at.redis)
         await until_dispatched(at, 1, 2)
         dispatcher.wait_ready()
-        assert await stored_runs(at) == {"run-2"}
+        assert await stored_runs(at) == {"run-2", "since-0", "since-1", "since-2"}
     entries = [AuditEntry.from_bytes(record.value) for record in await read_all(at.kafka, AUDIT)]
     told = [each for each in entries if each.kind is AuditKind.LOG_GAP]
     assert [(each.details or {})["accepted"] for each in told] == [False, True]

@@ -403,7 +403,7 @@ def test_a_run_that_comes_in_overtakes_none_that_waits_unread_where_the_first_ca
     # One place is free, so one of those that wait is read: "b", which does not take it.
     late, early = asked(request("d"), at=NOW + 3), asked(request("0"), at=NOW - 1)
     second = decide([ended("a"), late], runs, around)
-    assert (sent(second), second.left) == ([], {"copy": 1})
+    assert (sent(second), second.left, second.is_capped) == ([], {"copy": 1}, False)
     assert second.runs["b"].state is RunState.UNDELIVERABLE
     runs = after(runs, second)
     assert sent(decide([], runs, around, look=second.left)) == ["c"]
@@ -537,6 +537,12 @@ def test_a_run_that_is_undeliverable_again_is_audited_again() -> None:
     second = decide([redriven("a")], first.runs, surroundings(limit=None))
     failures = [each for each in (*first.audit, *second.audit) if each.kind is AuditKind.DISPATCH_FAILED]
     assert len({each.id for each in failures}) == 2
+
+
+@pytest.mark.parametrize(("count", "is_capped"), [(2, False), (3, True)])
+def test_b007_the_cap_is_reached_where_it_leaves_runs_behind(count: int, is_capped: bool) -> None:
+    inputs = [asked(request(f"r{n}")) for n in range(count)]
+    assert decide(inputs, {}, surroundings(cap=2)).is_capped == is_capped
 
 
 def test_b007_the_cap_is_said_with_totals_and_twenty_jobs_in_order() -> None:
