@@ -190,7 +190,7 @@ async def test_an_owner_that_was_taken_for_dead_does_no_harm_when_it_wakes(at: I
         awake.wait_ready()
         asking = asyncio.create_task(keep_asking())
         try:
-            for _ in range(4):  # each of the two is the owner in turn, and stops in the middle of its work
+            for _ in range(2):  # each of the two is the owner in turn, and stops in the middle of its work
                 await until_dispatched(at, asked[0] or 1)
                 await ask_for(200)
                 sleeping.kill(signal.SIGSTOP)

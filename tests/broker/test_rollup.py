@@ -430,6 +430,7 @@ async def test_a_log_that_began_anew_is_not_taken_for_the_old_one(at: Installed,
     await check_fired(at, days(0, 30))
 
 
+@on_real_servers
 async def test_each_log_that_began_anew_is_another_one_though_kafka_forgot_the_offsets(at: Installed) -> None:
     """Kafka deletes a group's offsets with the topic; what the new log fires must not look like repeats of the old."""
     log, fired = Log(at), days(0, 30)
