@@ -1,4 +1,4 @@
-"""The ingest process: settings, connections, the loop; nothing else."""
+"""The ingest process: settings, connections, the loop, and a batch from polled to decided."""
 
 from collections.abc import Collection, Mapping
 from time import monotonic

@@ -1,4 +1,4 @@
-"""The mapper process: settings, connections, the loop; nothing else."""
+"""The mapper process: settings, connections, the loop, and a batch from polled to mapped."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from aiokafka import ConsumerRecord, TopicPartition
 
 import tidegate_dispatcher.decide
-import tidegate_dispatcher.main
+import tidegate_dispatcher.owner
 import tidegate_dispatcher.partition
 import tidegate_dispatcher.store
 import tidegate_ingest.main
@@ -151,7 +151,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 def _(_: Callable[[], Loop]) -> Iterator[None]:
     """A record that cannot be read ends the session."""
     with ExitStack() as stack:
-        for module in (tidegate_mapper.main, tidegate_rollup.owner, tidegate_dispatcher.main):
+        for module in (tidegate_mapper.main, tidegate_rollup.owner, tidegate_dispatcher.owner):
             stack.enter_context(patch.object(module, "ValidationError", KeyboardInterrupt))
         yield
 
@@ -482,7 +482,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
     def forgettable(runs: Collection[Any], horizon_ms: int, now: int, *_: Any) -> list[str]:
         return [run.run_id for run in runs if run.sent_at < now - horizon_ms]
 
-    return patch.object(tidegate_dispatcher.main, "forgettable", forgettable)
+    return patch.object(tidegate_dispatcher.owner, "forgettable", forgettable)
 
 
 @breaks("T7.audit", seed=5, targets=("rollup",), faults=("later",), jobs=("each", "both", "plain"))

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import structlog
 
 import tidegate_dispatcher.main
+import tidegate_dispatcher.owner
 import tidegate_ingest.main
 import tidegate_mapper.main
 import tidegate_rollup.main
@@ -97,9 +98,9 @@ def seams(outside: Callable[[], Outside]) -> Iterator[None]:
                 if hasattr(module, name):
                     stack.enter_context(patch.object(module, name, value))
 
-        for main in MAINS:
+        for module in (*MAINS, tidegate_dispatcher.owner):
             put(
-                main,
+                module,
                 admin_client=admin_client,
                 connect_redis=connect_redis,
                 definitions_view=definitions_view,

@@ -4,7 +4,7 @@ from aiokafka import TopicPartition
 
 from tidegate.contracts.topics import RUN_EVENTS, RUN_REQUESTS
 from tidegate.runtime.positions import Gap, Position
-from tidegate_dispatcher.main import leave_unread
+from tidegate_dispatcher.owner import leave_unread
 
 
 def test_a_gap_in_runs_stops_its_partition_and_hides_no_gap_that_is_told_already() -> None:
