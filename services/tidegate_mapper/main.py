@@ -1,5 +1,6 @@
 """The mapper process: settings, connections, the loop, and a batch from polled to mapped."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from functools import lru_cache
@@ -69,6 +70,9 @@ class Mapper:
         by_partition: dict[int, list[tuple[int, int, Mapped]]] = defaultdict(list)
         audit: list[AuditEntry] = []
         for record in records:
+            await asyncio.sleep(
+                0
+            )  # heartbeats go out between records, each of which may hold some hundred events
             position = f"{tp.topic}/{tp.partition}@{record.offset}"
             try:
                 packed = AcceptedBatch.from_bytes(record.value or b"")

@@ -5,6 +5,7 @@ shard's outbox until their request is acknowledged, and the group's committed of
 it was.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -260,6 +261,9 @@ class PartitionOwner:
         unreadable: list[AuditEntry] = []
         ours = self._shards(tp)
         for record in records:
+            await asyncio.sleep(
+                0
+            )  # heartbeats go out between records, each of which may hold some hundred entries
             try:
                 read = read_contributions_record(record.value or b"")
                 entries += inputs_of(record.offset, record.timestamp, read, ours, self._counts.shards)

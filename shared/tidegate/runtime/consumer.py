@@ -44,6 +44,9 @@ _LOST_MEMBERSHIP = (
     UnknownMemberIdError,
 )
 _GAP_RECHECK_S = 5.0
+_BATCH_BYTES = 1024 * 1024
+"""A batch is worked on within a fraction of the session timeout. What was fetched beyond it is the next one: records of
+inner topics hold up to some hundred entries each, and a member that is taken for dead with its batch begins it anew."""
 
 
 class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -75,6 +78,8 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._must_start = False
         self._gaps: dict[TopicPartition, str] = {}
         self._gaps_checked = 0.0
+        self._rest: Batch = {}
+        """What was fetched and not returned yet."""
         self._positions: dict[TopicPartition, int] = {}
         self._epoch = self._polled_epoch = 0
         """The first rises whenever partitions come or go; what was polled under another may belong to somebody else."""
@@ -92,12 +97,14 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         self._epoch += 1
         self._positions.clear()
+        self._rest.clear()
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._epoch += 1
         self._consumer.pause(*assigned)
         self._must_start = True
         self._positions.clear()
+        self._rest.clear()
         metrics.REBALANCES.inc()
         self._state.block("assignment", "partitions were assigned and are being started")
 
@@ -110,6 +117,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         """Ask `start` again where to read every partition, on the next poll."""
         self._must_start = True
         self._positions.clear()
+        self._rest.clear()
 
     @property
     def gaps(self) -> Mapping[TopicPartition, str]:
@@ -117,13 +125,13 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return self._gaps
 
     async def poll(self) -> Batch:
-        """The next records of started partitions, {} when there were none for `poll_wait_ms`."""
+        """The next records of started partitions, about 1 MiB at most; {} when there were none for `poll_wait_ms`."""
         self._state.step()
         self._polled_epoch = self._epoch
         if self._must_start or (self._gaps and monotonic() - self._gaps_checked > _GAP_RECHECK_S):
             await self._start_assigned()
         try:
-            batch: Batch = await self._consumer.getmany(
+            batch = self._rest or await self._consumer.getmany(
                 timeout_ms=self._settings.poll_wait_ms, max_records=self._settings.batch_records
             )
         except UnicodeDecodeError as error:
@@ -134,6 +142,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             log.debug("position_lost", error=str(error))
             self._must_start = True
             return {}
+        batch, self._rest = parted(batch, _BATCH_BYTES)
         started = {tp: records for tp, records in batch.items() if tp in self._positions}
         for tp, records in started.items():
             self._positions[tp] = records[-1].offset + 1
@@ -170,6 +179,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _start_assigned(self) -> None:
         epoch, starting = self._epoch, set(self._consumer.assignment())
+        self._rest.clear()
         self._gaps_checked = monotonic()
         self._must_start = False
         try:
@@ -239,9 +249,27 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _note_lag(self) -> None:
         for tp, position in list(self._positions.items()):
             high, passed = self._consumer.highwater(tp), 0
-            if high is not None and position < high:
+            if high is not None and position < high and tp not in self._rest:
                 # What follows may be markers of transactions, which are passed over without being records.
                 with contextlib.suppress(IllegalStateError):
                     passed = await self._consumer.position(tp)
             if high is not None:
                 self._state.set_lag(tp.topic, tp.partition, max(0, high - max(position, passed)))
+
+
+def parted(batch: Batch, most_bytes: int) -> tuple[Batch, Batch]:
+    """The beginning of every partition's records, together `most_bytes` or one record of each; and the rest."""
+    share = most_bytes // max(1, len(batch))
+    beginnings: Batch = {}
+    rest: Batch = {}
+    for tp, records in batch.items():
+        size = count = 0
+        for each in records:
+            size += len(each.key or b"") + len(each.value or b"")
+            if count and size > share:
+                break
+            count += 1
+        beginnings[tp] = records[:count]
+        if count < len(records):
+            rest[tp] = records[count:]
+    return beginnings, rest
