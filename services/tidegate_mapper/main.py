@@ -32,6 +32,8 @@ from tidegate.runtime.topic_admin import admin_client
 from tidegate.runtime.unreadable import unreadable_record
 
 SERVICE = "mapper"
+CONTRIBUTIONS_AT_ONCE = 2_000
+"""After so many they are packed and the event loop has its turn, so that heartbeats go out."""
 
 
 class Mapper:
@@ -68,11 +70,11 @@ class Mapper:
         """The contributions and audit entries that the records of one partition give."""
         highs = self._highs[tp]
         by_partition: dict[int, list[tuple[int, int, Mapped]]] = defaultdict(list)
+        source = source_of(tp, self._incarnations[tp])
+        outgoing: list[Outgoing] = []
         audit: list[AuditEntry] = []
+        waiting = 0
         for record in records:
-            await asyncio.sleep(
-                0
-            )  # heartbeats go out between records, each of which may hold some hundred events
             position = f"{tp.topic}/{tp.partition}@{record.offset}"
             try:
                 packed = AcceptedBatch.from_bytes(record.value or b"")
@@ -93,13 +95,22 @@ class Mapper:
                     partition = contributions_partition(shard, self._counts.partitions)
                     by_partition[partition].append((record.offset, ordinal, each))
                     ordinal += 1
-        source = source_of(tp, self._incarnations[tp])
-        packed_records = [
-            Outgoing(CONTRIBUTIONS, partition, None, raw)
-            for partition, entries in by_partition.items()
-            for raw in pack(entries, lambda some: batch(source, some).to_bytes())
-        ]
-        return packed_records + audit_records(audit, self._counts.partitions)
+                waiting += len(mapped)
+                if waiting >= CONTRIBUTIONS_AT_ONCE:
+                    outgoing += _packed(source, by_partition)
+                    by_partition.clear()
+                    waiting = 0
+                    await asyncio.sleep(0)
+        outgoing += _packed(source, by_partition)
+        return outgoing + audit_records(audit, self._counts.partitions)
+
+
+def _packed(source: str, by_partition: Mapping[int, list[tuple[int, int, Mapped]]]) -> list[Outgoing]:
+    return [
+        Outgoing(CONTRIBUTIONS, partition, None, raw)
+        for partition, entries in by_partition.items()
+        for raw in pack(entries, lambda some: batch(source, some).to_bytes())
+    ]
 
 
 async def session(settings: Settings, state: ServiceState) -> None:

@@ -261,9 +261,7 @@ class PartitionOwner:
         unreadable: list[AuditEntry] = []
         ours = self._shards(tp)
         for record in records:
-            await asyncio.sleep(
-                0
-            )  # heartbeats go out between records, each of which may hold some hundred entries
+            await asyncio.sleep(0)  # for heartbeats: each may hold some hundred entries
             try:
                 read = read_contributions_record(record.value or b"")
                 entries += inputs_of(record.offset, record.timestamp, read, ours, self._counts.shards)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from aiokafka import TopicPartition
 
 from tests.broker.conftest import Install, Installed, define, read_all, send, until_async
 from tests.broker.events import audit, event, give
@@ -26,7 +27,7 @@ from tidegate import (
     StartOfWeekMapper,
     WeekWindow,
 )
-from tidegate.contracts.accepted import AcceptedBatch
+from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
 from tidegate.contracts.contributions import Contribution, ContributionBatch, JobRef, MemberEvent
 from tidegate.contracts.definitions import DefinitionRecord, Installation
 from tidegate.contracts.placement import contributions_partition, shard_of
@@ -34,6 +35,8 @@ from tidegate.contracts.topics import ACCEPTED, ASSET_EVENTS, CONTRIBUTIONS, DEF
 from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Condition
 from tidegate.runtime.installing import install as install_again
+from tidegate.runtime.positions import committed_positions
+from tidegate.runtime.topic_admin import admin_client
 
 SHARDS = 4
 Taken = tuple[str, str, str, str]
@@ -349,3 +352,37 @@ async def test_more_partitions_than_a_commit_can_tell_of_hold_the_mapper_back_be
         while "NotFitError" not in reason:
             reason = mapper.wait_not_ready("session")
         assert "432 partitions of `asset-events`" in reason
+
+
+@pytest.mark.parametrize("backend", ["real"], indirect=True)
+async def test_a_backlog_is_taken_in_parts_that_end_within_a_session(install: Install) -> None:
+    at = install(shards=SHARDS)
+    data = Asset("data")
+    await define(at.kafka, data, *(copying(f"job{number}", data) for number in range(8)))
+    stamp = len(await read_all(at.kafka, DEFINITIONS))
+    records = [
+        AcceptedBatch(
+            source="asset-events/0",
+            events=tuple(
+                AcceptedEvent(
+                    number, stamp, 0, "/s", f"e{number}", "data", f"k{number % 50}", None, None, None
+                )
+                for number in range(first, first + 500)
+            ),
+        )
+        for first in range(0, 12_000, 500)
+    ]
+    await send(at.kafka, [(ACCEPTED, 0, None, each.to_bytes()) for each in records])
+    tp = TopicPartition(ACCEPTED, 0)
+    with at.service("mapper", TIDEGATE_SESSION_TIMEOUT_MS="2000") as mapper:
+        async with admin_client(at.kafka) as admin:
+
+            async def is_done() -> bool:
+                found = await committed_positions(admin, f"{at.namespace}-mapper", [tp])
+                return tp in found and found[tp].offset == len(records)
+
+            await until_async(is_done, "the backlog to be mapped", 90)
+        said = mapper.log_tail(20_000)
+    assert "session expired" not in said
+    assert "commit_refused" not in said
+    assert len(await contributions(at)) == 8 * 12_000

@@ -19,7 +19,8 @@ from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from tidegate.contracts.topics import RUN_EVENTS
 from tidegate.runtime.patience import patient
-from tidegate.runtime.positions import Gap, decide_start
+from tidegate.runtime.positions import Gap, committed_positions, decide_start
+from tidegate.runtime.topic_admin import admin_client
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate.sdk.execute import Function
 from tidegate.sdk.lane import ConsumerFailed, Lane, StartAgain, Work
@@ -104,6 +105,7 @@ class Session(ConsumerRebalanceListener):  # type: ignore[misc]
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._leave)
             await self._consumer.start()
+            self._admin = await stack.enter_async_context(admin_client(self._options.bootstrap))
             reports = await stack.enter_async_context(Reports(self._options.bootstrap, self._options.group))
             self._work = Work(self._functions, self._options.group, self._options.events_topic, reports)
             stack.push_async_callback(self._close_lanes)
@@ -197,7 +199,7 @@ class Session(ConsumerRebalanceListener):  # type: ignore[misc]
         log.info("partition %s/%d is read from offset %d", *tp, place)
 
     async def _place(self, tp: TopicPartition) -> int:
-        committed: int | None = await self._consumer.committed(tp)
+        committed = await self._committed(tp)
         beginning = (await self._consumer.beginning_offsets([tp]))[tp]
         end = (await self._consumer.end_offsets([tp]))[tp]
         place = decide_start(committed, beginning, end)
@@ -210,10 +212,15 @@ class Session(ConsumerRebalanceListener):  # type: ignore[misc]
         log.error("gap in %s/%d accepted: %s; going on from offset %d", *tp, place.reason, beginning)
         return int(beginning)
 
+    async def _committed(self, tp: TopicPartition) -> int | None:
+        """Not by the consumer, which takes a coordinator that does not say for one that has nothing."""
+        found = await committed_positions(self._admin, self._options.group, [tp])
+        return found[tp].offset if tp in found else None
+
     async def _keep(self, tp: TopicPartition) -> None:
         """Go on after a rebalance, unless another worker has committed in between."""
         lane = self._lanes[tp]
-        committed = await self._consumer.committed(tp)
+        committed = await self._committed(tp)
         if (
             committed is not None and committed > lane.position
         ):  # up to there it may be our own last transaction
