@@ -9,7 +9,7 @@ from aiokafka.errors import GroupLoadInProgressError
 from aiokafka.structs import OffsetAndMetadata
 
 from tidegate.runtime import positions
-from tidegate.runtime.positions import Position, committed_positions
+from tidegate.runtime.positions import Position, committed_offsets, committed_positions
 
 ONE, TWO = TopicPartition("t", 1), TopicPartition("t", 2)
 
@@ -35,6 +35,7 @@ async def test_a_coordinator_that_does_not_say_is_asked_again_and_is_not_one_wit
     coordinator: Any = Coordinator(silent=3)
     assert await committed_positions(coordinator, "g", [ONE, TWO]) == {ONE: Position(7)}
     assert await committed_positions(coordinator, "g", []) == {}
+    assert await committed_offsets(coordinator, "g", [ONE, TWO]) == {ONE: 7}
     monkeypatch.setattr(positions, "_ANSWER_DEADLINE_S", 0.05)
     with pytest.raises(GroupLoadInProgressError, match="group 'g'"):
         await committed_positions(Coordinator(silent=1_000_000), "g", [ONE])  # type: ignore[arg-type]

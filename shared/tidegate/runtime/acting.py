@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.runs import FailRun, JobControl, ManualRun, Redrive
 from tidegate.contracts.topics import RUN_REQUESTS
-from tidegate.runtime.positions import committed_positions
+from tidegate.runtime.positions import committed_offsets
 from tidegate.runtime.producer import acknowledged_producer, send_all
 from tidegate.runtime.topic_admin import admin_client
 
@@ -68,7 +68,6 @@ async def write_to_dispatcher(
     async with admin_client(bootstrap) as admin:
 
         async def next_offset() -> int:
-            position = (await committed_positions(admin, f"{namespace}-dispatcher", [tp])).get(tp)
-            return 0 if position is None else position.offset
+            return (await committed_offsets(admin, f"{namespace}-dispatcher", [tp])).get(tp, 0)
 
         return await write(bootstrap, outgoing, "dispatcher", next_offset, wait_s)

@@ -21,6 +21,7 @@ from tidegate.runtime.definitions_log import DefinitionsLog
 from tidegate.runtime.installing import command_topics, partition_counts
 from tidegate.runtime.log_consumer import log_consumer
 from tidegate.runtime.pending import count_open
+from tidegate.runtime.positions import committed_offsets
 
 _LOOK_DEADLINE_S: Final = 5.0
 
@@ -102,9 +103,9 @@ async def _lags(
         beginnings = await consumer.beginning_offsets(partitions)
         found = []
         for group in (*read_by, *workers):
-            stored = (await admin.list_consumer_group_offsets(group)).items()
-            committed = {tp: each.offset for tp, each in stored if each.offset >= 0}
-            for name in read_by.get(group, commands):
+            names = read_by.get(group, commands)
+            committed = await committed_offsets(admin, group, [tp for tp in partitions if tp.topic in names])
+            for name in names:
                 mine = [tp for tp in partitions if tp.topic == name]
                 known = committed.keys() & set(mine)
                 if not mine or not (known or group in read_by):

@@ -188,18 +188,32 @@ def decide_start(wanted: int | None, beginning: int, end: int) -> int | Gap:
 async def committed_positions(
     admin: AIOKafkaAdminClient, group: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Position]:
-    """What `group` committed, without the partitions for which it never did.
+    """What a group of ours committed, without the partitions for which it never did; raises as `committed_offsets`."""
+    found = await _committed(admin, group, partitions)
+    return {tp: Position.from_kafka(each) for tp, each in found.items()}
+
+
+async def committed_offsets(
+    admin: AIOKafkaAdminClient, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The offsets that any group committed, without the partitions for which it never did.
 
     Raises GroupLoadInProgressError where the group's coordinator does not say, as just after Kafka was started.
-    aiokafka 0.14 overlooks the error of an answer as a whole: such an answer leaves partitions out, where one that says
-    that nothing was committed has them with offset -1.
     """
+    return {tp: each.offset for tp, each in (await _committed(admin, group, partitions)).items()}
+
+
+async def _committed(
+    admin: AIOKafkaAdminClient, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    # aiokafka 0.14 overlooks the error of an answer as a whole: such an answer leaves partitions out, where one that
+    # says that nothing was committed has them with offset -1.
     asked = set(partitions)
     deadline = monotonic() + _ANSWER_DEADLINE_S
     while asked:
         found = await admin.list_consumer_group_offsets(group, partitions=list(asked))
         if asked <= found.keys():
-            return {tp: Position.from_kafka(found[tp]) for tp in partitions if found[tp].offset >= 0}
+            return {tp: found[tp] for tp in partitions if found[tp].offset >= 0}
         if monotonic() > deadline:
             raise GroupLoadInProgressError(f"Kafka does not say yet what group {group!r} has committed")
         await asyncio.sleep(_ANSWER_POLL_S)

@@ -19,7 +19,7 @@ from aiokafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from tidegate.contracts.topics import RUN_EVENTS
 from tidegate.runtime.patience import patient
-from tidegate.runtime.positions import Gap, committed_positions, decide_start
+from tidegate.runtime.positions import Gap, committed_offsets, decide_start
 from tidegate.runtime.topic_admin import admin_client
 from tidegate.runtime.transactions import PartitionTransactions
 from tidegate.sdk.execute import Function
@@ -214,8 +214,7 @@ class Session(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _committed(self, tp: TopicPartition) -> int | None:
         """Not by the consumer, which takes a coordinator that does not say for one that has nothing."""
-        found = await committed_positions(self._admin, self._options.group, [tp])
-        return found[tp].offset if tp in found else None
+        return (await committed_offsets(self._admin, self._options.group, [tp])).get(tp)
 
     async def _keep(self, tp: TopicPartition) -> None:
         """Go on after a rebalance, unless another worker has committed in between."""
