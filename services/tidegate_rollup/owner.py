@@ -28,7 +28,7 @@ from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView
-from tidegate.runtime.gaps import is_accepted, pass_accepted_gaps
+from tidegate.runtime.gaps import pass_accepted_gaps
 from tidegate.runtime.mapping import Mapped, Plan, batch, plan
 from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
 from tidegate.runtime.producer import audit_records, send_all
@@ -165,10 +165,9 @@ class PartitionOwner:
             for tp, place in places.items()
             if isinstance(place, Gap)
         }
-        # What fired before a gap goes out under the name of the log that it came from, before the group moves past it.
-        left_over = await self._send_left_over(gaps)
-        passable = {tp: each for tp, each in gaps.items() if tp.partition not in left_over}
-        passed = await pass_accepted_gaps(self.consumer, self._redis, self._settings, self._group, passable)
+        passed = await pass_accepted_gaps(
+            self.consumer, self._redis, self._settings, self._group, gaps, self._send_left_over
+        )
         for tp, position in passed.items():
             await self._move(tp, position.offset)
             places[tp] = position.offset
@@ -201,22 +200,16 @@ class PartitionOwner:
             }
         return places
 
-    async def _send_left_over(self, gaps: Mapping[TopicPartition, tuple[Gap, Position]]) -> set[int]:
-        """Send what is in the outboxes of partitions whose gaps were accepted; those of which something is left."""
-        before = {
-            tp.partition: position
-            for tp, (gap, position) in gaps.items()
-            if await is_accepted(self._redis, self._settings.namespace, self._group, tp, gap)
-        }
-        others = {place: outbox for place, outbox in self._outbox.items() if place[0] not in before}
-        self._outbox = {place: outbox for place, outbox in self._outbox.items() if place[0] in before}
-        self._committed, last = before, None
+    async def _send_left_over(self, tp: TopicPartition, before: Position) -> bool:
+        """Send all that fired before a gap, under the name of the log that it came from; whether nothing is left."""
+        whole, last = self._outbox, None
+        self._outbox = {place: outbox for place, outbox in whole.items() if place[0] == tp.partition}
+        self._committed = {tp.partition: before}
         while (count := sum(map(len, self._outbox.values()))) and count != last:
             last = count
             await self._send()
-        left_over = {number for (number, _), outbox in self._outbox.items() if outbox}
-        self._outbox |= others
-        return left_over
+        self._outbox = {**whole, **self._outbox}
+        return not count
 
     def _place(
         self,

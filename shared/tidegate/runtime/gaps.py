@@ -1,6 +1,6 @@
 """Gaps in a log: a partition stays unread until a person accepts that its records are lost (rule E2)."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from time import time
 
@@ -41,8 +41,11 @@ async def pass_accepted_gaps(
     settings: Settings,
     group: str,
     gaps: Mapping[TopicPartition, tuple[Gap, Position]],
+    leave: Callable[[TopicPartition, Position], Awaitable[bool]] | None = None,
 ) -> dict[TopicPartition, Position]:
     """Audit every gap once, and move the group past those that a person accepted: returns their new positions.
+
+    `leave` does what is left to do at the position before a gap that was accepted; the gap stays where it says False.
 
     The order is audit entry, committed offset, acceptance used up: a crash in between repeats but never skips. What
     was known of other sources is kept; a log that began anew gets the next incarnation.
@@ -55,6 +58,8 @@ async def pass_accepted_gaps(
             if consumer.gaps.get(tp) != gap.reason:
                 await _audit(producer, settings, group, tp, gap, before, accepted=False)
             if not await is_accepted(redis, settings.namespace, group, tp, gap):
+                continue
+            if leave is not None and not await leave(tp, before):
                 continue
             after = replace(
                 before, offset=gap.beginning, at=0, incarnation=before.incarnation + gap.recreated
