@@ -124,9 +124,8 @@ class RoundStore:
         async with self._redis.pipeline(transaction=False) as pipeline:
             for each in items:
                 pipeline.hgetall(self._moved(shard, each))
-            for (
-                each
-            ) in items:  # afterwards, since what was sent goes from here before it goes from the outbox
+            # Afterwards, since what was sent goes from here before it goes from the outbox.
+            for each in items:
                 pipeline.hexists(self._outbox(shard, partition), each.field)
             found = await pipeline.execute()
         rounds, is_held = found[: len(items)], found[len(items) :]

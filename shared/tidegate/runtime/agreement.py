@@ -109,13 +109,15 @@ _REPAIRS: Final[Mapping[Code | Lack, Repair]] = {
     Lack.GONE: Repair.DELETE,
     Lack.REPLAYS: Repair.DELETE,
 }
-_GAP: Final = "the rollup tells of a gap and waits: `tidegate accept-gap` has it go on"
+_GAP: Final = "the {} tells of a gap and waits: `tidegate accept-gap` has it go on"
+_ROLLUP_GAP: Final = _GAP.format("rollup")
 _TO_DO: Final[Mapping[Code | Lack, str]] = {
-    Code.SHARD_MISSING: "nothing where the rollup is building it again, as it does by itself; else " + _GAP,
-    Code.SHARD_BEYOND_LOG: _GAP,
-    Code.SHARD_BEFORE_LOG: _GAP,
-    Code.RUNS_BEYOND_LOG: _GAP.replace("rollup", "dispatcher"),
-    Code.SHARD_NOT_COMMITTED: _GAP,
+    Code.SHARD_MISSING: "nothing where the rollup is building it again, as it does by itself; else "
+    + _ROLLUP_GAP,
+    Code.SHARD_BEYOND_LOG: _ROLLUP_GAP,
+    Code.SHARD_BEFORE_LOG: _ROLLUP_GAP,
+    Code.RUNS_BEYOND_LOG: _GAP.format("dispatcher"),
+    Code.SHARD_NOT_COMMITTED: _ROLLUP_GAP,
     Code.OUTBOX_ACKNOWLEDGED: (
         "see that the rollup runs and is ready: it sends what is left, and the dispatcher drops what it has had"
     ),

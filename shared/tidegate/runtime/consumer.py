@@ -96,15 +96,13 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         self._epoch += 1
-        self._positions.clear()
-        self._rest.clear()
+        self._let_go()
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._epoch += 1
         self._consumer.pause(*assigned)
         self._must_start = True
-        self._positions.clear()
-        self._rest.clear()
+        self._let_go()
         metrics.REBALANCES.inc()
         self._state.block("assignment", "partitions were assigned and are being started")
 
@@ -116,6 +114,10 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     def restart(self) -> None:
         """Ask `start` again where to read every partition, on the next poll."""
         self._must_start = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget how far partitions were read, and what was fetched of them beyond that."""
         self._positions.clear()
         self._rest.clear()
 
