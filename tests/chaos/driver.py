@@ -133,7 +133,7 @@ def run(
     jobs = [job.id for job in scenario.jobs]
     namespace = f"c-{uuid.uuid4().hex[:8]}"
     kafka, redis = servers.kafka, servers.redis
-    with ExitStack() as stack:
+    with _state_told(kafka), ExitStack() as stack:
         started = time.monotonic()
         redis.clear(namespace)
         asyncio.run(prepare(kafka.bootstrap, plan.partitions, scenario.jobs))
@@ -190,6 +190,16 @@ def run(
         stalled=watch.of,
         took_s=settled - began,
     )
+
+
+@contextmanager
+def _state_told(kafka: Kafka) -> Iterator[None]:
+    """What goes wrong within ends with how the broker does."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(kafka.state)
+        raise
 
 
 async def prepare(bootstrap: str, partitions: int, jobs: Sequence[Job]) -> None:

@@ -95,6 +95,16 @@ class Server:
             self._process.wait()
             self._process = None
 
+    @property
+    def state(self) -> str:
+        """Whether it runs, and the end of its log."""
+        if self._process is None:
+            how = "is stopped"
+        else:
+            code = self._process.poll()
+            how = "runs" if code is None else f"ended by itself ({code})"
+        return f"{type(self).__name__} {how}; its log ends:\n{self._tail()}"
+
     def pause(self) -> None:
         """Freeze the process (SIGSTOP) until `resume`."""
         os.kill(self.pid, signal.SIGSTOP)
