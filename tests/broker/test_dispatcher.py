@@ -32,6 +32,7 @@ from tests.broker.runs import (
     until_state,
 )
 from tests.servers.command_line import tidegate
+from tests.servers.services import ServiceProcess
 from tidegate.contracts.audit import AuditEntry
 from tidegate.contracts.events import parse_event
 from tidegate.contracts.placement import partition_of
@@ -168,7 +169,7 @@ async def test_a_run_id_from_elsewhere_is_audited_and_sends_nothing(at: Installe
 @on_real_servers
 async def test_an_owner_that_was_taken_for_dead_does_no_harm_when_it_wakes(at: Installed) -> None:
     short = {"TIDEGATE_SESSION_TIMEOUT_MS": "2000"}
-    sleeping, awake = at.service("dispatcher", "one", **short), at.service("dispatcher", "two", **short)
+    both = [at.service("dispatcher", name, **short) for name in ("one", "two")]
     stop, asked, turn = asyncio.Event(), [0], asyncio.Lock()
 
     async def ask_for(records: int) -> None:
@@ -185,21 +186,33 @@ async def test_an_owner_that_was_taken_for_dead_does_no_harm_when_it_wakes(at: I
         while not stop.is_set():
             await ask_for(1)
 
-    with sleeping, awake:
-        sleeping.wait_ready()
-        awake.wait_ready()
+    def was_stopped() -> bool:
+        """Whether what an owner had begun did not go through: it was fenced, or saw first that `runs` had moved on."""
+        logs = "".join(each.log_tail(10_000) for each in both)
+        return "ProducerFenced" in logs or "runs_elsewhere" in logs
+
+    def owners() -> list[ServiceProcess]:
+        return [each for each in both if _reads(each, RUN_REQUESTS, MINE)]
+
+    async def is_settled() -> bool:
+        return len(owners()) == 1
+
+    with both[0], both[1]:
         asking = asyncio.create_task(keep_asking())
         try:
-            for _ in range(2):  # each of the two is the owner in turn, and stops in the middle of its work
+            turns = 0
+            while turns < 2 or not (was_stopped() or turns == 6):  # now and then it stops between two batches
+                turns += 1
+                for each in both:
+                    each.wait_ready()
+                await until_async(is_settled, "one owner", 30)
                 await until_dispatched(at, asked[0] or 1)
+                (sleeping,) = owners()
                 await ask_for(200)
                 sleeping.kill(signal.SIGSTOP)
                 await until_dispatched(at, asked[0] + 10)
                 await until_dispatched(at, asked[0] + 50)
                 sleeping.kill(signal.SIGCONT)
-                sleeping.wait_ready()
-                awake.wait_ready()
-                sleeping, awake = awake, sleeping
         finally:
             stop.set()
             await asking
@@ -208,9 +221,13 @@ async def test_an_owner_that_was_taken_for_dead_does_no_harm_when_it_wakes(at: I
         f"run-{n}": 1 for n in range(1, asked[0] + 1)
     }
     assert await audit_counts(at) == {}
-    # What it had begun before it slept did not go through: it was fenced, or saw first that `runs` had moved on.
-    logs = sleeping.log_tail(10_000) + awake.log_tail(10_000)
-    assert "ProducerFenced" in logs or "runs_elsewhere" in logs
+    assert was_stopped()
+
+
+def _reads(service: ServiceProcess, topic: str, partition: int) -> bool:
+    """Whether the partitions that a service started last are with this one."""
+    started = [line for line in service.log_tail(10_000).splitlines() if "partitions_started" in line]
+    return bool(started) and f'"{topic}/{partition}@' in started[-1]
 
 
 async def test_an_emptied_redis_is_filled_again_from_the_log_of_runs(at: Installed) -> None:
