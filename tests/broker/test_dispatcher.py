@@ -200,13 +200,13 @@ async def test_an_owner_that_was_taken_for_dead_does_no_harm_when_it_wakes(at: I
     with both[0], both[1]:
         asking = asyncio.create_task(keep_asking())
         try:
-            turns = 0
-            while turns < 2 or not (was_stopped() or turns == 6):  # now and then it stops between two batches
-                turns += 1
+            for stops in range(6):
+                if stops >= 2 and was_stopped():  # now and then it stops between two batches
+                    break
                 for each in both:
                     each.wait_ready()
-                await until_async(is_settled, "one owner", 30)
                 await until_dispatched(at, asked[0] or 1)
+                await until_async(is_settled, "one owner", 30)
                 (sleeping,) = owners()
                 await ask_for(200)
                 sleeping.kill(signal.SIGSTOP)

@@ -73,7 +73,7 @@ class Server:
             if code is not None or time.monotonic() > deadline:
                 self.kill()
                 what = "is silent" if code is None else f"stopped ({code})"
-                raise ServerError(f"{type(self).__name__} {what}; its log ends:\n{self._tail()}")
+                raise ServerError(self._told(what))
             time.sleep(self.poll_s)
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ class Server:
             self._process.wait(self.stop_deadline_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ServerError(f"{type(self).__name__} had to be killed:\n{self._tail()}") from None
+            raise ServerError(self._told("had to be killed")) from None
         self._process = None
 
     def kill(self) -> None:
@@ -103,7 +103,7 @@ class Server:
         else:
             code = self._process.poll()
             how = "runs" if code is None else f"ended by itself ({code})"
-        return f"{type(self).__name__} {how}; its log ends:\n{self._tail()}"
+        return self._told(how)
 
     def pause(self) -> None:
         """Freeze the process (SIGSTOP) until `resume`."""
@@ -121,9 +121,10 @@ class Server:
             self.resume()  # a paused process cannot stop
         self.stop()
 
-    def _tail(self) -> str:
+    def _told(self, what: str) -> str:
         text = self.log_file.read_text(encoding="utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-15:]) or "(empty)"
+        tail = "\n".join(text.splitlines()[-15:]) or "(empty)"
+        return f"{type(self).__name__} {what}; its log ends:\n{tail}"
 
 
 def free_ports(count: int) -> list[int]:

@@ -206,18 +206,19 @@ async def committed_offsets(
 async def _committed(
     admin: AIOKafkaAdminClient, group: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
+    if not partitions:
+        return {}
     # aiokafka 0.14 overlooks the error of an answer as a whole: such an answer leaves partitions out, where one that
     # says that nothing was committed has them with offset -1.
     asked = set(partitions)
     deadline = monotonic() + _ANSWER_DEADLINE_S
-    while asked:
+    while True:
         found = await admin.list_consumer_group_offsets(group, partitions=list(asked))
         if asked <= found.keys():
             return {tp: found[tp] for tp in partitions if found[tp].offset >= 0}
         if monotonic() > deadline:
             raise GroupLoadInProgressError(f"Kafka does not say yet what group {group!r} has committed")
         await asyncio.sleep(_ANSWER_POLL_S)
-    return {}
 
 
 def partition_numbers(partitions: Iterable[TopicPartition], topic: str) -> set[int]:
