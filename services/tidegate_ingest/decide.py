@@ -66,8 +66,7 @@ def _normal(uri: str) -> str:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An event that is accepted unless another one with its (source, id) came before it."""
 
     source: str
@@ -77,24 +76,14 @@ class Candidate:
     event: AssetEvent
     asset: str
     team: str | None
+    position: str
+    identity: str
+    """A short form of (source, id), 32 characters."""
+    mark: str
+    """What is remembered under the identity: the position, and the asset's name where a URI was resolved.
 
-    @property
-    def position(self) -> str:
-        return f"{self.source}@{self.offset}"
-
-    @property
-    def identity(self) -> str:
-        """A short form of (source, id), 32 characters."""
-        named = f"{self.event.source}\0{self.event.id}"  # neither can hold the separator
-        return blake2b(named.encode(), digest_size=16).hexdigest()
-
-    @property
-    def mark(self) -> str:
-        """What is remembered under the identity: the position, and the asset's name where a URI was resolved.
-
-        So a record that is read again after a change of definitions still names the asset that it named at first.
-        """
-        return self.position if self.event.data.asset is not None else f"{self.position} {self.asset}"
+    So a record that is read again after a change of definitions still names the asset that it named at first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +121,23 @@ def read_record(
         name = assets.name_of(event.data)
     except InvalidEventError as error:
         return _refused(tp, source, record, error)
-    return Candidate(source, record.offset, record.timestamp, event, name, team_of(tp.topic))
+    position = f"{source}@{record.offset}"
+    return Candidate(
+        source,
+        record.offset,
+        record.timestamp,
+        event,
+        name,
+        team_of(tp.topic),
+        position,
+        identity=identity_of(event),
+        mark=position if event.data.asset is not None else f"{position} {name}",
+    )
+
+
+def identity_of(event: AssetEvent) -> str:
+    named = f"{event.source}\0{event.id}"  # neither can hold the separator
+    return blake2b(named.encode(), digest_size=16).hexdigest()
 
 
 def decide(

@@ -240,8 +240,8 @@ FAULTS: Final = (
         "test_a_uri_resolves_as_at_first_when_the_record_is_read_again_after_a_new_definition",
     ),
     _ingest(
-        'f"{self.event.source}\\0{self.event.id}"',
-        "self.event.id",
+        'f"{event.source}\\0{event.id}"',
+        "event.id",
         "test_the_same_id_of_another_source_is_another_event",
     ),
     # mapping

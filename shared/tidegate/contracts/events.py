@@ -7,26 +7,24 @@ Kafka protocol binding 1.0.2.
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
+    GetPydanticSchema,
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, from_json, to_json
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema, from_json, to_json
 
 from tidegate.contracts.topics import MAX_EVENT_BYTES, PACK_BYTES
 from tidegate.core.errors import InvalidEventError, InvalidPartitionKeyError
-from tidegate.core.instants import from_us, to_us
-from tidegate.core.keys import validate_key
+from tidegate.core.keys import MAX_KEY_CHARACTERS, validate_key
 
 EVENT_TYPE: Final = "dev.tidegate.asset.updated.v1"
 MAX_DEPTH: Final = 64
@@ -34,46 +32,55 @@ MAX_DEPTH: Final = 64
 
 STRUCTURED: Final = "application/cloudevents+json"
 
+_STRUCTURED: Final = STRUCTURED.encode()
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 MAX_REASON_CHARACTERS: Final = 500
 """Reasons quote what producers wrote; dead letters and audit entries must fit their topics whatever that was."""
 
 _CREDENTIALS: Final = re.compile(r"//[^/?#]*@")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_DATE_AND_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ].+", re.ASCII | re.DOTALL)
+_DATE_AND_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ](?s:.+)$"
+_PLAIN: Final = r"[^\x00-\x1f\x7f-\x9f]"
+_VISIBLE: Final = rf"^{_PLAIN}*[^\s\x00-\x1f\x7f-\x9f]{_PLAIN}*$"
+_FIRST_INSTANT: Final = datetime.min.replace(tzinfo=UTC)
+_LAST_INSTANT: Final = datetime.max.replace(tzinfo=UTC)
 
 
-def _key(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            return validate_key(value)
-        except InvalidPartitionKeyError as error:
-            raise PydanticCustomError("invalid-key", "{reason}", {"reason": str(error)}) from error
-    return value
+def _reading(schema: CoreSchema, *then: CoreSchema) -> GetPydanticSchema:
+    """A field that is read by one schema after the other, all in pydantic's own code: every event goes this way."""
+    return GetPydanticSchema(lambda *_: core_schema.chain_schema([schema, *then]))
 
 
-def _text(value: str) -> str:
-    if not value.strip() or _CONTROL.search(value):
-        raise PydanticCustomError("invalid-text", "must have a visible character and no control characters")
-    return value
-
-
-def _written_date(value: object) -> object:
-    # pydantic would read numbers, and text that holds one, as seconds or milliseconds by their size
-    if isinstance(value, datetime) or (isinstance(value, str) and _DATE_AND_TIME.fullmatch(value)):
-        return value
-    raise PydanticCustomError(
-        "invalid-date", "must be a date and a time with an offset from UTC, as ISO 8601 text"
+def _matching(pattern: str, kind: str, message: str) -> CoreSchema:
+    return core_schema.custom_error_schema(
+        core_schema.str_schema(pattern=pattern, strict=True),
+        custom_error_type=kind,
+        custom_error_message=message,
     )
 
 
-def _storable(value: datetime) -> datetime:
-    try:
-        from_us(to_us(value))
-    except (ValueError, OverflowError, OSError) as error:
-        raise PydanticCustomError("invalid-date", "must lie in the years 1 to 9999 of UTC") from error
-    return value
+def _name(most: int, *then: CoreSchema) -> GetPydanticSchema:
+    """Text of at most so many characters, with something to see and no control characters."""
+    text = core_schema.str_schema(max_length=most, strict=True)
+    message = "must have a visible character and no control characters"
+    return _reading(text, _matching(_VISIBLE, "invalid-text", message), *then)
+
+
+def _instant() -> GetPydanticSchema:
+    # pydantic would read numbers, and text that holds one, as seconds or milliseconds by their size
+    written = _matching(
+        _DATE_AND_TIME, "invalid-date", "must be a date and a time with an offset from UTC, as ISO 8601 text"
+    )
+    read = core_schema.datetime_schema(
+        tz_constraint="aware", strict=False, ge=_FIRST_INSTANT, le=_LAST_INSTANT
+    )
+    given = core_schema.union_schema([core_schema.is_instance_schema(datetime), written])
+    return GetPydanticSchema(
+        lambda *_: core_schema.json_or_python_schema(
+            core_schema.chain_schema([written, read]), core_schema.chain_schema([given, read])
+        )
+    )
 
 
 def _portable(value: object) -> object:
@@ -94,10 +101,16 @@ def _portable(value: object) -> object:
     return value
 
 
-Text = Annotated[str, AfterValidator(_text)]
-Instant = Annotated[
-    AwareDatetime, Field(strict=False), BeforeValidator(_written_date), AfterValidator(_storable)
-]
+_KEY: Final = _reading(
+    core_schema.str_schema(strict=True),
+    core_schema.custom_error_schema(
+        core_schema.str_schema(pattern=_VISIBLE, max_length=MAX_KEY_CHARACTERS),
+        custom_error_type="invalid-key",
+        custom_error_message="is no partition key",  # validate_key says what is wrong with it
+    ),
+)
+Instant = Annotated[datetime, _instant()]
+AssetName = Annotated[str, _name(1500)]
 
 
 class AssetUpdate(BaseModel):
@@ -105,14 +118,12 @@ class AssetUpdate(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    asset: Annotated[Text, Field(max_length=1500)] | None = None
+    asset: AssetName | None = None
     """Name of the asset; one of `asset` and `asset_uri` is needed."""
-    asset_uri: Annotated[Text, Field(max_length=1500)] | None = None
-    aliases: Annotated[tuple[Annotated[Text, Field(max_length=1500)], ...], Field(max_length=100)] | None = (
-        None
-    )
+    asset_uri: AssetName | None = None
+    aliases: Annotated[tuple[AssetName, ...], Field(max_length=100)] | None = None
     """Names of the aliases that stood for the asset in this update."""
-    partition_key: Annotated[str, BeforeValidator(_key)] | None = None
+    partition_key: Annotated[str, _KEY] | None = None
     """1 to 250 characters, no control characters; absent for an event that concerns the asset as a whole."""
     partition_date: Instant | None = None
     """The producer's own date of the partition, with an offset from UTC."""
@@ -137,8 +148,8 @@ class AssetEvent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
     specversion: str
-    id: Annotated[Text, Field(max_length=256)]
-    source: Annotated[Text, Field(max_length=512, pattern=r"^\S+$")]
+    id: Annotated[str, _name(256)]
+    source: Annotated[str, _name(512, _matching(r"^\S+$", "invalid-text", "must have no spaces"))]
     """A URI reference, so without spaces; (source, id) identifies the event."""
     type: str
     time: Instant | None = None
@@ -186,7 +197,10 @@ def parse_event(value: bytes | None, headers: Headers = ()) -> AssetEvent:
     """The asset event in a Kafka record; raises InvalidEventError with a code and a reason that quotes the fault."""
     if value is None:
         raise InvalidEventError("null-value", "the record has no value: send a CloudEvent")
-    size = len(value) + sum(len(raw) for name, raw in headers if raw is not None and name.startswith("ce_"))
+    size = len(value)
+    for name, raw in headers:
+        if raw is not None and name.startswith("ce_"):
+            size += len(raw)
     if size > MAX_EVENT_BYTES:
         raise InvalidEventError(
             "too-large", f"the event has {size} bytes: at most {MAX_EVENT_BYTES} are allowed"
@@ -213,7 +227,7 @@ def _binary_attributes(headers: Headers) -> Mapping[str, str] | None:
     """The `ce_` headers of binary mode, None in structured mode; other headers belong to other tools."""
     found: dict[str, str] = {}
     for name, raw in headers:
-        if name == "content-type" and raw is not None and raw.startswith(STRUCTURED.encode()):
+        if name == "content-type" and raw is not None and raw.startswith(_STRUCTURED):
             return None
         if name.startswith("ce_") and raw is not None:
             try:
@@ -266,13 +280,26 @@ def _code_and_reason(error: ValidationError) -> tuple[str, str]:
     problem = error.errors(include_url=False, include_context=False)[0]
     code = _CODES.get(problem["type"], "invalid-field")
     where = ".".join(map(str, problem["loc"]))
+    message = problem["msg"]
+    if code == "invalid-key":
+        message = _what_is_wrong_with(problem["input"])
+    elif problem["type"] in ("greater_than_equal", "less_than_equal"):
+        message = "must lie in the years 1 to 9999 of UTC"
     if code == "not-json":
-        return code, f"the value cannot be read as JSON: {problem['msg']}"
+        return code, f"the value cannot be read as JSON: {message}"
     if code == "not-an-object":
         return code, f"{where or 'the value'} must be a JSON object, not {_quoted(problem['input'])}"
     if code == "missing-field":
-        return code, f"field {where!r} is missing" if problem["msg"] == "Field required" else problem["msg"]
+        return code, f"field {where!r} is missing" if message == "Field required" else message
     if code == "unknown-field" and where:
         return code, f"field {where!r} is not known: remove it or correct its name"
     quoted = "" if code != "invalid-field" else f" (found {_quoted(problem['input'])})"
-    return code, f"{where + ': ' if where else ''}{problem['msg']}{quoted}"
+    return code, f"{where + ': ' if where else ''}{message}{quoted}"
+
+
+def _what_is_wrong_with(key: str) -> str:
+    try:
+        validate_key(key)
+    except InvalidPartitionKeyError as error:
+        return str(error)
+    raise AssertionError(f"{key!r} is a partition key after all")
