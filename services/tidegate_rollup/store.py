@@ -1,15 +1,14 @@
 """Rounds in Redis: one script call per (shard, batch), by compare-and-set on the shard's offset."""
 
 from collections.abc import Iterable, Sequence
-from hashlib import sha1
 from importlib.resources import files
 from itertools import chain
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
 
 from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
+from tidegate.runtime.script import Call, Script
 from tidegate_rollup.inputs import Input, script_arguments
 from tidegate_rollup.outbox import OutboxItem, outbox_items
 
@@ -41,7 +40,7 @@ class Refused(NamedTuple):
     outbox: list[OutboxItem]
 
 
-class _Call(NamedTuple):
+class _Fold(NamedTuple):
     shard: int
     believed: int | str
     upto: int | str
@@ -55,11 +54,11 @@ class RoundStore:
 
     def __init__(self, redis: Redis, namespace: str, horizon_ms: int) -> None:
         self._redis, self._namespace, self._horizon_ms = redis, namespace, horizon_ms
-        self._sha = sha1(_SCRIPT.encode()).hexdigest()
+        self._script = Script(redis, _SCRIPT)
 
     async def peek(self, partition: int, shards: Iterable[int]) -> dict[int, Refused]:
         """Where every shard stands and what is in its outbox."""
-        replies = await self._run(partition, [_Call(shard, "?", "", 0, 0, ()) for shard in shards])
+        replies = await self._run(partition, [_Fold(shard, "?", "", 0, 0, ()) for shard in shards])
         return {shard: reply for shard, reply in replies.items() if isinstance(reply, Refused)}
 
     async def apply(
@@ -78,7 +77,7 @@ class RoundStore:
         return await self._run(
             partition,
             [
-                _Call(shard, "" if believed is None else believed, upto, at, committed, entries)
+                _Fold(shard, "" if believed is None else believed, upto, at, committed, entries)
                 for shard, believed, entries in batches
             ],
         )
@@ -147,48 +146,32 @@ class RoundStore:
     def _moved(self, shard: int, each: OutboxItem) -> str:
         return f"{shard_prefix(self._namespace, shard)}moved:{each.field}"
 
-    async def _run(self, partition: int, calls: Sequence[_Call]) -> dict[int, Applied | Refused]:
-        try:
-            replies = await self._pipeline(partition, calls)
-        except NoScriptError:
-            # Redis was restarted. Calls that went through before answer now that they are not where we believe.
-            await self._redis.script_load(_SCRIPT)
-            replies = await self._pipeline(partition, calls)
-        return {call.shard: _reply(reply) for call, reply in zip(calls, replies, strict=True)}
+    async def _run(self, partition: int, folds: Sequence[_Fold]) -> dict[int, Applied | Refused]:
+        # Calls that went through before Redis was restarted answer that they are not where we believe.
+        replies = await self._script.run(self._call(partition, fold) for fold in folds)
+        return {fold.shard: _reply(reply) for fold, reply in zip(folds, replies, strict=True)}
 
-    async def _pipeline(self, partition: int, calls: Sequence[_Call]) -> list[list[Any]]:
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                prefix = shard_prefix(self._namespace, call.shard)
-                rounds, batch = script_arguments(call.entries)
-                keys = [
-                    prefix + "log",
-                    self._outbox(call.shard, partition),
-                    prefix + "marks",
-                    prefix + "expiry",
-                    prefix + "seen",
-                    open_key(self._namespace, call.shard),
-                    prefix + "kept",
-                    prefix + "revisions",
-                    due_key(self._namespace, call.shard),
-                    prefix + "gone",
-                    prefix + "replays",
-                    *(round_key(self._namespace, call.shard, name) for name in rounds),
-                    prefix + NEVER_WRITTEN,
-                ]
-                arguments = (
-                    partition,
-                    call.believed,
-                    call.upto,
-                    call.at,
-                    call.committed,
-                    self._horizon_ms,
-                    batch,
-                )
-                # By its name: the client of a cluster refuses the method, though not the command.
-                pipeline.execute_command("EVALSHA", self._sha, len(keys), *keys, *arguments)
-            replies: list[list[Any]] = await pipeline.execute()
-            return replies
+    def _call(self, partition: int, fold: _Fold) -> Call:
+        prefix = shard_prefix(self._namespace, fold.shard)
+        rounds, batch = script_arguments(fold.entries)
+        keys = [
+            prefix + "log",
+            self._outbox(fold.shard, partition),
+            prefix + "marks",
+            prefix + "expiry",
+            prefix + "seen",
+            open_key(self._namespace, fold.shard),
+            prefix + "kept",
+            prefix + "revisions",
+            due_key(self._namespace, fold.shard),
+            prefix + "gone",
+            prefix + "replays",
+            *(round_key(self._namespace, fold.shard, name) for name in rounds),
+            prefix + NEVER_WRITTEN,
+        ]
+        return Call(
+            keys, (partition, fold.believed, fold.upto, fold.at, fold.committed, self._horizon_ms, batch)
+        )
 
 
 def _reply(reply: list[Any]) -> Applied | Refused:

@@ -3,6 +3,7 @@
 import heapq
 import socket
 from collections.abc import Callable, Sequence
+from hashlib import sha1
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,6 +15,7 @@ from redis.exceptions import ConnectionError, NoScriptError, ResponseError, Time
 
 from tests.servers.redis import Redis
 from tests.simulation.scheduling import Calls
+from tidegate_ingest.store import REMEMBER
 
 ERRORS: Final = (ConnectionError, TimeoutError)
 _CALLBACKS: Final[dict[str, Any]] = {
@@ -46,6 +48,9 @@ for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
 end
 return found
 """
+
+_REMEMBER: Final = sha1(REMEMBER.encode()).hexdigest()
+_FOR_EVER_S: Final = 10_000_000
 
 Command = tuple[Any, ...]
 _Commands: Any = AsyncCoreCommands
@@ -143,6 +148,11 @@ class Client(_Commands):  # type: ignore[misc]
 
     def _lasting(self, command: Command) -> Command:
         """The command without a time to live, which is noted instead."""
+        if command[:2] == ("EVALSHA", _REMEMBER):
+            keys, (horizon_s, *marks) = command[3 : 3 + command[2]], command[3 + command[2] :]
+            for key in keys:
+                heapq.heappush(self.expiring, (self._calls.loop.now + horizon_s, key))
+            return (*command[:3], *keys, _FOR_EVER_S, *marks)
         if command[0] != "SET" or "EX" not in command:
             return command
         at = command.index("EX")

@@ -152,7 +152,8 @@ class World:
 
     def run(self) -> None:
         """Chaos, then peace until nothing moves any more."""
-        self._server.run([("FLUSHDB",), ("SCRIPT", "LOAD", tidegate_rollup.store._SCRIPT)])
+        scripts = (tidegate_rollup.store._SCRIPT, tidegate_ingest.store.REMEMBER)
+        self._server.run([("FLUSHDB",), *(("SCRIPT", "LOAD", script) for script in scripts)])
         self.note("begin", self.seed)
         body = self.installation.model_dump()
         self._publish(DefinitionRecord(kind="installation", id="tidegate", incarnation="i1", body=body))
