@@ -6,7 +6,7 @@ The mapper service and simulations follow the same routes, so that both mean the
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from tidegate.core.access import AssetAccessControl, refusal
@@ -65,30 +65,17 @@ _WHOLE: Final = Taken((Target(Placement(UNPARTITIONED, 0, 1, 1), None),))
 
 
 @dataclass(slots=True, eq=False)
-class Route:
-    """One asset's way into one job; remembers keys, so it belongs to one definition."""
+class Keys:
+    """What a mapper makes of keys and dates; remembered, since keys repeat, and jobs share mappers that are equal."""
 
-    job: Job
-    index: int
-    """The asset's place in the job's condition."""
-    leaf: Leaf
     mapper: PartitionMapper
     _known: dict[str, Taken] = field(default_factory=dict)
     _size: int = 0
-    _without_date: "tuple[int | None, str] | None" = None
+    _without_date: tuple[int | None, str] | None = None
     """What the mapper carries of no date."""
 
-    def take(self, key: str | None, date: int | None) -> Taken:
-        """Where an event with this partition key and date (microseconds since 1970) counts.
-
-        Raises nothing: whatever a mapper raises becomes a note. A job whose schedule maps no partitions takes events
-        without a key only (B010).
-        """
-        if not isinstance(self.job.schedule, PartitionedAssetTimetable):
-            return self._take_whole(key)
-        if key is None:
-            reason = f"the event has no partition_key, which job {self.job.id!r} is scheduled on"
-            return _refused(AuditKind.NO_PARTITION_KEY, reason)
+    def take(self, key: str, date: int | None) -> Taken:
+        """Where an event with this partition key and date counts; whatever the mapper raises becomes a note."""
         taken = self._known.get(key) or self._look_up(key)
         if date is None:
             carried, problem = self._without_date = self._without_date or self._carried(None)
@@ -99,6 +86,21 @@ class Route:
         if problem:  # whatever the keys say: a hook that raises costs the run its date
             return _dated(tuple(target._replace(problem=problem) for target in taken.targets))
         return taken._replace(carried=carried)
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """How long a round waits for an asset with this mapper (rule R4)."""
+        return self.mapper.wait_policy.deadline if isinstance(self.mapper, RollupMapper) else None
+
+    @property
+    def waits_from_end(self) -> bool:
+        return self.deadline is not None and self.deadline.since == "window_end"
+
+    @property
+    def namer(self) -> TemporalMapper | None:
+        """What names the periods that windows are, None where windows are none."""
+        namer = self.mapper.period_mapper if isinstance(self.mapper, RollupMapper) else None
+        return namer if isinstance(namer, TemporalMapper) else None
 
     def _look_up(self, key: str) -> Taken:
         """What a key gives apart from the producer's date; remembered where it counts, since keys repeat."""
@@ -123,6 +125,66 @@ class Route:
         self._known[key] = taken
         return taken
 
+    def _target(self, placement: Placement) -> Target:
+        date, problem = named_date(self.mapper, validate_key(placement.key))
+        return Target(placement, date, problem, ends=self._ends(date))
+
+    def _ends(self, date: int | None) -> int | None:
+        """The end of the window's period, milliseconds since 1970, where a deadline counts from it."""
+        if not self.waits_from_end or date is None:
+            return None
+        namer = self.namer
+        return None if namer is None else to_ms(namer.period.next(from_us(date), namer.zone))
+
+    def _carried(self, date: int | None) -> tuple[int | None, str]:
+        """The date carried along, or why the mapper's own code failed."""
+        try:
+            at = self.mapper.carry_partition_date(None if date is None else from_us(date))
+            return None if at is None else to_us(at), ""
+        except Exception as error:
+            return None, _raised(self.mapper, "carry_partition_date", error)
+
+
+_shared: Final = lru_cache(maxsize=4096)(Keys)
+
+
+def keys_of(mapper: PartitionMapper) -> Keys:
+    """The one `Keys` of all mappers that are equal, so that an event which a hundred jobs take is mapped once."""
+    try:
+        return _shared(mapper)
+    except TypeError:  # one of a user's that cannot be hashed
+        return Keys(mapper)
+
+
+@dataclass(slots=True, eq=False)
+class Route:
+    """One asset's way into one job."""
+
+    job: Job
+    index: int
+    """The asset's place in the job's condition."""
+    leaf: Leaf
+    mapper: PartitionMapper
+    _keys: Keys = field(init=False)
+    _is_partitioned: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._keys = keys_of(self.mapper)
+        self._is_partitioned = isinstance(self.job.schedule, PartitionedAssetTimetable)
+
+    def take(self, key: str | None, date: int | None) -> Taken:
+        """Where an event with this partition key and date (microseconds since 1970) counts.
+
+        Raises nothing: whatever a mapper raises becomes a note. A job whose schedule maps no partitions takes events
+        without a key only (B010).
+        """
+        if not self._is_partitioned:
+            return self._take_whole(key)
+        if key is None:
+            reason = f"the event has no partition_key, which job {self.job.id!r} is scheduled on"
+            return _refused(AuditKind.NO_PARTITION_KEY, reason)
+        return self._keys.take(key, date)
+
     def refusal(self, team: str | None, producer: AssetAccessControl | None) -> Note | None:
         """Why an event of `team` must not reach the job (B069), None where it may.
 
@@ -145,12 +207,12 @@ class Route:
     @property
     def deadline(self) -> Deadline | None:
         """How long a round waits for this asset (rule R4)."""
-        return self.mapper.wait_policy.deadline if isinstance(self.mapper, RollupMapper) else None
+        return self._keys.deadline
 
     def warnings(self) -> Iterator[str]:
         """What a person should know of the asset's mapper when the job is defined, though it works."""
         yield from (f"{self.where}: {warning}" for warning in self.mapper.warnings())
-        if self._waits_from_end and self._namer is None:
+        if self._keys.waits_from_end and self._keys.namer is None:
             yield (
                 f"{self.where}: the deadline counts from the end of the window, but its keys name no period: it counts"
                 " from the first member"
@@ -179,35 +241,6 @@ class Route:
             )
             return _refused(AuditKind.PARTITIONED_EVENT, reason)
         return _WHOLE
-
-    def _target(self, placement: Placement) -> Target:
-        date, problem = named_date(self.mapper, validate_key(placement.key))
-        return Target(placement, date, problem, ends=self._ends(date))
-
-    def _ends(self, date: int | None) -> int | None:
-        """The end of the window's period, milliseconds since 1970, where a deadline counts from it."""
-        if not self._waits_from_end or date is None:
-            return None
-        namer = self._namer
-        return None if namer is None else to_ms(namer.period.next(from_us(date), namer.zone))
-
-    @property
-    def _waits_from_end(self) -> bool:
-        return self.deadline is not None and self.deadline.since == "window_end"
-
-    @property
-    def _namer(self) -> TemporalMapper | None:
-        """What names the periods that windows are, None where windows are none."""
-        namer = self.mapper.period_mapper if isinstance(self.mapper, RollupMapper) else None
-        return namer if isinstance(namer, TemporalMapper) else None
-
-    def _carried(self, date: int | None) -> tuple[int | None, str]:
-        """The date carried along, or why the mapper's own code failed."""
-        try:
-            at = self.mapper.carry_partition_date(None if date is None else from_us(date))
-            return None if at is None else to_us(at), ""
-        except Exception as error:
-            return None, _raised(self.mapper, "carry_partition_date", error)
 
 
 def named_date(mapper: PartitionMapper, downstream_key: str) -> tuple[int | None, str]:

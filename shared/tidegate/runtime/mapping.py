@@ -140,9 +140,11 @@ def map_event(
             if refused is not None:
                 audit.append(_entry(refused, event, route, position, service))
                 continue
-        taken = route.take(event.partition_key, event.partition_date)
-        audit += (_entry(note, event, route, position, service) for note in taken.notes)
-        mapped += (Mapped(job, member, route.index, target, taken.carried) for target in taken.targets)
+        targets, carried, notes = route.take(event.partition_key, event.partition_date)
+        for note in notes:
+            audit.append(_entry(note, event, route, position, service))
+        for target in targets:
+            mapped.append(Mapped(job, member, route.index, target, carried))
     if len({id(way.job) for way in ways}) < len(ways):
         mapped = _with_other_ways(mapped)
     return mapped, audit
@@ -172,30 +174,34 @@ def batch(
 ) -> ContributionBatch:
     """A record of `contributions` from (offset, ordinal, contribution), with jobs and events written once."""
     jobs: dict[JobRef, int] = {}
+    numbers: dict[int, int] = {}
+    """Of jobs by identity, since to hash a reference takes as long as all the rest."""
     events: dict[int, int] = {}
     members: list[MemberEvent] = []
     contributions = []
-    for offset, ordinal, each in entries:
-        if (event := events.get(id(each.event))) is None:
-            event = events[id(each.event)] = len(members)
-            members.append(each.event)
-        placement = each.target.placement
+    for offset, ordinal, (job, member, asset, target, carried, also) in entries:
+        if (number := numbers.get(id(job))) is None:
+            number = numbers[id(job)] = jobs.setdefault(job, len(jobs))
+        if (event := events.get(id(member))) is None:
+            event = events[id(member)] = len(members)
+            members.append(member)
+        (key, place, size, needed), decoded, problem, ends = target
         contributions.append(
             Contribution(
                 offset,
                 ordinal,
-                jobs.setdefault(each.job, len(jobs)),
+                number,
                 event,
-                placement.key,
-                each.asset,
-                placement.member,
-                placement.size,
-                placement.needed,
-                each.target.decoded,
-                each.carried,
-                bool(each.target.problem),
-                each.target.ends,
-                each.also,
+                key,
+                asset,
+                place,
+                size,
+                needed,
+                decoded,
+                carried,
+                bool(problem),
+                ends,
+                also,
             )
         )
     # Built from our own values, so there is nothing to validate; readers do.
