@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -81,16 +81,20 @@ def entries_of(
     Raises IndexError where they name what the record does not hold, or a shard that its partition does not feed.
     """
     entries = []
+    is_older = batch.is_remapped or batch.is_replayed
     for index, each in enumerate(batch.entries):
-        if min(each.job, each.event, each.asset, each.member, *each.also) < 0 or each.member >= each.size:
+        if (
+            min(each.job, each.event, each.asset, each.member) < 0
+            or each.member >= each.size
+            or (each.also and min(each.also) < 0)
+        ):
             raise IndexError(f"contribution {index} has an index out of range: {each}")
         job, event = batch.jobs[each.job], batch.events[each.event]
-        if (asset := max((each.asset, *each.also))) >= len(job.assets):
+        if (asset := max(each.asset, *each.also) if each.also else each.asset) >= len(job.assets):
             raise IndexError(f"contribution {index} has asset {asset} of {len(job.assets)}")
         shard = shard_of(job.id, each.key, shards)
         if shard not in ours:
             raise IndexError(f"contribution {index} is for shard {shard}, which another partition feeds")
-        is_older = batch.is_remapped or batch.is_replayed
         entries.append(
             Entry(offset, index, at, batch.source, job, event, each, shard, is_older, batch.is_replayed)
         )
@@ -165,7 +169,8 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
     What may change a job, since it brings a newer revision than the batch had before, ends the parts of its rounds.
     """
     rounds: dict[str, int] = {}
-    jobs: dict[JobRef, int] = {}
+    jobs = _Jobs()
+    events = _Events()
     sources: list[_Source] = []
     latest_of: dict[str, _Source] = {}
     """By name of the source."""
@@ -198,7 +203,7 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
             repeats += 1
             continue
         name = round_name(job.id, job.incarnation, each.key)
-        number = jobs.setdefault(job, len(jobs) + 1)
+        number = jobs.number_of(job)
         place = (name, max(newest.get(job.id, -1), job.revision))
         newest[job.id] = place[1]
         part = latest.get(place)
@@ -211,7 +216,7 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
                 entry.is_remapped,
             )
             parts.append(part)
-        event, key_end = _stored(name, entry)
+        event, key_end = events.stored(name, entry)
         part.entries.append(
             (
                 source.number,
@@ -228,14 +233,14 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
                 False if each.decoded is None else str(each.decoded),  # the script would round a number
                 event,
                 key_end,
-                *_due(entry),
+                *(_due(entry) if job.deadlines else ()),
             )
         )
     names = list(rounds)
     batch = {
         "repeats": repeats,
         "sources": [source.written_out() for source in sources],
-        "jobs": [_json(job) for job in jobs],
+        "jobs": [_json(job) for job in jobs.numbers],
         "parts": [
             part.written_out(names[part.round - 1]) if isinstance(part, _Part) else part for part in parts
         ],
@@ -279,28 +284,63 @@ def _fields_of(job: JobRef) -> list[str]:
     return ["opened", *(f"{kind}:{asset}" for asset in range(len(job.assets)) for kind in ("count", "need"))]
 
 
-def _stored(name: str, entry: Entry) -> tuple[str, int]:
-    """The event as its round keeps it, and the length in bytes of its part up to the key."""
+class _Jobs:
+    """Jobs by number, from 1. Most are known by identity, since to hash a reference takes long."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[JobRef, int] = {}
+        self._known: dict[int, int] = {}
+
+    def number_of(self, job: JobRef) -> int:
+        if (number := self._known.get(id(job))) is None:
+            number = self._known[id(job)] = self.numbers.setdefault(job, len(self.numbers) + 1)
+        return number
+
+
+class _Events:
+    """Events as rounds keep them. Those of one event differ in little, however many rounds it comes to."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[bytes, str, int, str, str]] = {}
+
+    def stored(self, name: str, entry: Entry) -> tuple[str, int]:
+        """The event as the round `name` keeps it, and the length in bytes of its part up to the key."""
+        event, each = entry.event, entry.contribution
+        if (known := self._known.get(id(event))) is None:
+            identity, key = f"\n{event.source}\n{event.id}".encode(), _json(event.key)
+            known = (
+                identity,
+                key,
+                _DIGEST_END + len(key.encode()),
+                _json((event.id, event.source, event.at, event.date))[1:-1],
+                "null" if event.extra is None else _json(event.extra),
+            )
+            self._known[id(event)] = known
+        identity, key, key_end, before, extra = known
+        # 16 characters that tell (round, event) apart; no part of it can hold a line break.
+        digest = b64encode(blake2b(name.encode() + identity, digest_size=12).digest()).decode()
+        carried = "false" if each.is_date_failed else "null" if each.carried is None else each.carried
+        return f'"{digest}",{key},{before},{carried},{extra}{_more(entry)}', key_end
+
+
+_DIGEST_END: Final = len('"0123456789abcdef",')
+
+
+def _more(entry: Entry) -> str:
+    """What few events have: another name of the asset, a team, aliases, other ways into the round."""
     event, each = entry.event, entry.contribution
-    start = f'"{_digest(name, event)}",{_json(event.key)}'
-    carried = False if each.is_date_failed else each.carried
     is_named_otherwise = event.asset and event.asset != entry.job.assets[each.asset]
+    if not (is_named_otherwise or event.team is not None or event.aliases or each.also):
+        return ""
     more: tuple[Any, ...] = (
         event.asset if is_named_otherwise else None,
         event.team,
         event.aliases or None,
         each.also or None,
     )
-    while more and more[-1] is None:
+    while more[-1] is None:
         more = more[:-1]
-    rest = (event.id, event.source, event.at, event.date, carried, event.extra, *more)
-    return f"{start},{_json(rest)[1:-1]}", len(start.encode())
-
-
-def _digest(name: str, event: MemberEvent) -> str:
-    """16 characters that tell (round, event) apart; no part of it can hold a line break."""
-    text = f"{name}\n{event.source}\n{event.id}"
-    return b64encode(blake2b(text.encode(), digest_size=12).digest()).decode()
+    return "," + _json(more)[1:-1]
 
 
 def _json(value: Any) -> str:
