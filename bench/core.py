@@ -8,8 +8,6 @@ window size and date, as the mapper service asks for them. Not included: reading
 """
 
 import argparse
-import json
-import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +15,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
+from bench.common.results import Report, Table, add_json_option, finish
 from tidegate import (
     Asset,
     DayWindow,
@@ -97,19 +96,14 @@ def run(keys: int) -> Iterable[Measured]:
     yield measure("the members of a day", lambda day: window.members(day, zone), days, 100)
 
 
+def report(keys: int) -> Report:
+    """Every measurement as a table."""
+    found = Report("core", __doc__ or "", {"keys": keys})
+    found.tables = [Table("Microseconds a key", [asdict(each) for each in run(max(keys, ROUNDS))])]
+    return found
+
+
 def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=60_000, metavar="N", help="inputs of each measurement")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.set_defaults(run=_main)
-
-
-def _main(arguments: argparse.Namespace) -> None:
-    found = list(run(max(arguments.keys, ROUNDS)))
-    if arguments.json:
-        machine = f"{platform.machine()}, Python {platform.python_version()}"
-        print(json.dumps({"machine": machine, "measured": [asdict(each) for each in found]}))
-        return
-    print(f"{'microseconds a key':<40}{'median':>8}{'fastest':>9}{'slowest':>9}{'target':>8}")
-    for each in found:
-        target = "" if each.target_us is None else f"< {each.target_us:g}"
-        print(f"{each.name:<40}{each.median_us:>8}{each.fastest_us:>9}{each.slowest_us:>9}{target:>8}")
+    add_json_option(parser)
+    parser.set_defaults(run=lambda arguments: finish(report(arguments.keys), arguments.json))

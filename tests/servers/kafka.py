@@ -8,7 +8,7 @@ import struct
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -54,6 +54,8 @@ class Kafka(Server):
     """A broker with its data in `folder`; `bootstrap` stays the same over stop, kill and start."""
 
     poll_s = 0.1  # each look costs the starting broker something
+    jvm: tuple[str, ...] = _JVM
+    """What the virtual machine of the broker is told."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(folder)
@@ -79,7 +81,7 @@ class Kafka(Server):
         super().start()
 
     def command(self) -> list[str]:
-        return [*_java(), "kafka.Kafka", str(self._properties)]
+        return [*_java(self.jvm), "kafka.Kafka", str(self._properties)]
 
     def answers(self) -> bool:
         brokers = exchange(self._port, _METADATA)[8:12]
@@ -141,9 +143,9 @@ def _jar_folder() -> Path:
     return (Path(root) if root else Path.home() / ".cache" / "tidegate") / f"kafka-{VERSION}"
 
 
-def _java() -> list[str]:
+def _java(jvm: Sequence[str] = _JVM) -> list[str]:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return ["java", *_JVM, quiet, "-cp", str(jars() / "*")]
+    return ["java", *jvm, quiet, "-cp", str(jars() / "*")]
 
 
 def _run(command: list[str], problem: str) -> None:

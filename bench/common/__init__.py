@@ -1,0 +1,1 @@
+"""What several measurements need: servers, workloads, processes, feeding, receiving, results."""
