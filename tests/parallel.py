@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 WORKERS: Final = 2
-_WAITING: Final = ("chaos", "e2e", "broker", "deploy")
+_WAITING: Final = ("chaos", "e2e", "broker", "deploy", "bench")
 """Folders whose tests wait for servers and services; those with the longest files first."""
 _BACKEND: Final = re.compile(r"\[(?:.*-)?(embedded|real)\b")
 
