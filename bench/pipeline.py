@@ -12,6 +12,8 @@ At a rate: each event is published by itself at its instant, whatever became of 
 instant at which the last event of a command was due to be published to the receipt of the command, so publishing and
 the reader are included; they share the processor with the services. Rates that full speed does not reach with a tenth
 to spare are left out.
+Where the milliseconds go: by the times with which the broker stamps the last event of a command, and what came of it,
+on every topic of its road, in whole milliseconds.
 Processor time is of whole processes, by /proc; publisher and reader are not counted. Peak memory is resident, over
 the whole life of a process.
 Not included: workers and reports, several processes of one service, replication, networks.
@@ -26,6 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from bench.common.duel import Duel, duel, services
 from bench.common.measuring import AtRate, FullSpeed
 from bench.common.results import Report, Row, Table, middle, note, rounded
+from bench.common.road import Road, medians_and_tails
 from bench.common.servers import Servers, add_common_options, on_servers
 from bench.common.workloads import WORKLOADS, Workload, workload
 
@@ -50,6 +53,7 @@ def run(
     duels: list[Duel] = []
     memory: list[Row] = []
     paces: list[Row] = []
+    stretches: list[Row] = []
     for each in workloads:
         with services(servers, each) as (_, bench):
             found = duel(servers, each, bench, events, warm_up, repeats)
@@ -59,9 +63,12 @@ def run(
                     note(f"{each.title}: {rate:g} events/s are too many for {found.events_per_s:.0f}")
                     paces.append(_pace(each, rate, None))
                     continue
-                at_rate = bench.at_rate(rate, seconds, warm_s)
-                paces.append(_pace(each, rate, at_rate))
+                road = Road(servers.kafka, each.topics)
+                pace = bench.at_rate(rate, seconds, warm_s)
+                paces.append(_pace(each, rate, pace))
                 note(f"{each.title}: {paces[-1]}")
+                stages = medians_and_tails(road.stages_ms(pace.timed))
+                stretches.append({"workload": each.title, "events/s": rate, **stages})
             memory.append(
                 {"workload": each.title, **{name: rounded(mib, 0) for name, mib in bench.peak_mib().items()}}
             )
@@ -71,6 +78,7 @@ def run(
         Table("Processor seconds for 1,000 events at full speed (medians)", list(_cpu(duels))),
         Table("Peak memory in MiB", memory),
         Table("Latency at fixed rates", paces),
+        Table("Where the milliseconds go, p50 / p99", stretches),
     ]
     return report
 
@@ -89,7 +97,7 @@ def pace_columns(found: AtRate | None) -> dict[str, object]:
     return {
         **{f"p{percent:g} ms": rounded(found.percentile_ms(percent), 1) for percent in (50, 99, 99.9)},
         "worst ms": rounded(found.percentile_ms(100), 1),
-        "commands": len(found.latencies_ms),
+        "commands": len(found.timed),
         "cpu s/1,000": rounded(sum(found.cpu_per_1000.values()), 3),
         "sent late p99 ms": rounded(found.late_percentile_ms(99), 1),
     }

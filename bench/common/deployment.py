@@ -4,6 +4,7 @@ Their settings are the default ones, but for a session timeout that lets ingest 
 """
 
 import asyncio
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,6 +66,9 @@ class Deployment:
             self.started_s[name] = time.monotonic() - began
 
     def stop(self) -> None:
+        for service in self.services.values():
+            if service.is_running:
+                service.kill(signal.SIGTERM)
         for service in self.services.values():
             service.stop()
         self._outside.__exit__()

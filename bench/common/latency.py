@@ -1,11 +1,12 @@
 """Latencies and their percentiles."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import ceil
 from typing import TypeVar
 
-Name = TypeVar("Name")
+Name = TypeVar("Name", bound=Hashable)
+Thing = TypeVar("Thing")
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -16,19 +17,14 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, ceil(len(ordered) * percent / 100) - 1)]
 
 
-def latencies(
-    due: Iterable[tuple[Name, float]], came: Iterable[tuple[Name, float]]
-) -> list[tuple[float, float]]:
-    """When each thing was due and how long after that it came, of equal names the first after the first.
+def matched(
+    due: Iterable[tuple[Name, float]], came: Iterable[Thing], name_of: Callable[[Thing], Name]
+) -> list[tuple[float, Thing]]:
+    """What came, with the instant at which it was due: of equal names the first that came with the first that was due.
 
     Both in the order of time; what never came, or was never due, is left out.
     """
     waiting: dict[Name, deque[float]] = defaultdict(deque)
     for name, at in due:
         waiting[name].append(at)
-    found = []
-    for name, at in came:
-        if waiting[name]:
-            since = waiting[name].popleft()
-            found.append((since, at - since))
-    return found
+    return [(queue.popleft(), each) for each in came if (queue := waiting[name_of(each)])]

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from math import ceil
-from time import monotonic
-from typing import Final, Protocol
+from time import monotonic, sleep
+from typing import Final, NamedTuple, Protocol
 
 from bench.common.counting import command_of, differences
 from bench.common.feeding import Feeder, Record
-from bench.common.latency import latencies, percentile
+from bench.common.latency import matched, percentile
 from bench.common.processes import Usage, cpu_between, held, usage
 from bench.common.receiving import Arrival, Receiver
 from bench.common.servers import Servers
@@ -17,6 +17,7 @@ from bench.common.workloads import Command, Event, Step, Workload, events_of
 
 SILENCE_S: Final = 60.0
 """When no command came for so long, none is waited for any more."""
+_LOOK_EVERY_S: Final = 0.05
 HELD_FOR_MS: Final = 300_000
 """Session timeout of consumers that are frozen while their input is filled."""
 
@@ -73,21 +74,34 @@ class FullSpeed:
         return _per_1000(self.cpu_s, self.events)
 
 
+class Timed(NamedTuple):
+    """A command and its instants, of time.monotonic."""
+
+    run_id: str
+    due: float
+    """When its last event was due to be sent."""
+    came: float
+
+    @property
+    def latency_ms(self) -> float:
+        return 1000 * (self.came - self.due)
+
+
 @dataclass(frozen=True, slots=True)
 class AtRate:
     """Events at the instants of a schedule."""
 
     per_s: float
     events: int
-    latencies_ms: list[float]
-    """From the instant at which a command's last event was due to be sent to the command's receipt; those of the
-    warm-up are left out."""
+    timed: list[Timed]
+    """The commands, but for those of the warm-up."""
     late_ms: list[float]
     """How much after its instant each event was sent: part of the latency."""
     cpu_s: Mapping[str, float]
 
     def percentile_ms(self, percent: float) -> float:
-        return percentile(self.latencies_ms, percent)
+        """Of the latency of commands."""
+        return percentile([each.latency_ms for each in self.timed], percent)
 
     def late_percentile_ms(self, percent: float) -> float:
         return percentile(self.late_ms, percent)
@@ -159,12 +173,12 @@ class Bench:
         self._check(due, came)
         finished = schedule.due[size - 1 :: size]
         instants = chain.from_iterable([at] * self.workload.commands_per_step for at in finished)
-        found = latencies(zip(due, instants, strict=True), ((command_of(each), each.at) for each in came))
+        found = matched(zip(due, instants, strict=True), came, command_of)
         counting_from = schedule.due[warm * size]
         return AtRate(
             per_s=per_s,
             events=len(schedule.due),
-            latencies_ms=[1000 * took for since, took in found if since >= counting_from],
+            timed=[Timed(each.run_id, since, each.at) for since, each in found if since >= counting_from],
             late_ms=[1000 * each for each in schedule.late_s],
             cpu_s=cpu_between(before, after),
         )
@@ -197,6 +211,7 @@ def until_settled(behind: Callable[[], Mapping[str, int]], timeout_s: float) -> 
         idle = 0 if left else idle + 1
         if monotonic() > deadline:
             raise RuntimeError(f"records still wait after {timeout_s:g} s: {dict(left)}")
+        sleep(_LOOK_EVERY_S)  # what is asked takes of the processor that the work needs
 
 
 def _per_1000(cpu_s: Mapping[str, float], events: int) -> dict[str, float]:

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -17,6 +17,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 _START_S, _REST_S = 60.0, 60.0
 _POLL_S: Final = 0.1
 _RUN_ID: Final = b'"run_id":"'
+
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
 
 
 class Arrival(NamedTuple):
@@ -96,7 +99,7 @@ def _read(bootstrap: str, topics: Sequence[str], pipe: Connection, parent: int) 
             return
         try:
             if asked is None:
-                pipe.send(list(reader.rest()))
+                pipe.send(reader.rest())
             else:
                 pipe.send(())
                 pipe.send(reader.collect(*asked))
@@ -104,70 +107,103 @@ def _read(bootstrap: str, topics: Sequence[str], pipe: Connection, parent: int) 
             pipe.send(str(error))
 
 
+def ends(bootstrap: str, topics: Iterable[str]) -> dict[Place, int]:
+    """The offset that the next record of every partition gets."""
+    consumer = _consumer(bootstrap)
+    try:
+        return _ends(consumer, topics)
+    finally:
+        consumer.close()
+
+
+def read_on(bootstrap: str, places: Mapping[Place, int]) -> Iterator[Message]:
+    """Every committed record from some offsets on, up to the end of every partition as it is now."""
+    consumer = _consumer(bootstrap)
+    try:
+        yield from _up_to_the_end(consumer, places)
+    finally:
+        consumer.close()
+
+
 class _Reader:
     def __init__(self, bootstrap: str, topics: Sequence[str], parent: int) -> None:
         self._parent = parent
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "bench-reader",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": True,
-                "fetch.queue.backoff.ms": 5,
-                "socket.nagle.disable": True,
-            }
-        )
-        known = self._consumer.list_topics(timeout=10).topics
-        places = [TopicPartition(topic, number) for topic in topics for number in known[topic].partitions]
-        self._next = {
-            (each.topic, each.partition): self._consumer.get_watermark_offsets(each, timeout=10)[1]
-            for each in places
-        }
-        self._assign()
+        self._consumer = _consumer(bootstrap)
+        self._next = _ends(self._consumer, topics)
+        _assign(self._consumer, self._next)
 
     def collect(self, expected: int, silence_s: float) -> list[Arrival]:
         found: list[Arrival] = []
         deadline = time.monotonic() + silence_s
         while len(found) < expected:
             message = self._consumer.poll(_POLL_S)
-            now = time.monotonic()
             if message is None:
-                if now > deadline or os.getppid() != self._parent:
+                if time.monotonic() > deadline or os.getppid() != self._parent:
                     break
-            elif (arrival := self._arrival(message, now)) is not None:
-                found.append(arrival)
-                deadline = now + silence_s
+            elif not _is_end(message):
+                found.append(self._arrival(message))
+                deadline = found[-1].at + silence_s
         return found
 
-    def rest(self) -> Iterator[Arrival]:
-        self._assign()  # so that every partition says again that it is at its end
-        at_end: set[tuple[str | None, int | None]] = set()
-        deadline = time.monotonic() + _REST_S
-        while len(at_end) < len(self._next):
-            message = self._consumer.poll(_POLL_S)
-            now = time.monotonic()
-            if message is None:
-                if now > deadline:
-                    raise RuntimeError(f"{len(self._next) - len(at_end)} partitions came to no end")
-            elif (arrival := self._arrival(message, now)) is not None:
-                yield arrival
-            else:
-                at_end.add((message.topic(), message.partition()))
+    def rest(self) -> list[Arrival]:
+        return [self._arrival(message) for message in _up_to_the_end(self._consumer, dict(self._next))]
 
-    def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(*place, offset) for place, offset in self._next.items()])
-
-    def _arrival(self, message: Message, now: float) -> Arrival | None:
-        """None for the end of a partition."""
-        if (error := message.error()) is not None:
-            if error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            return None
+    def _arrival(self, message: Message) -> Arrival:
+        now = time.monotonic()
         topic, key, value = message.topic() or "", message.key() or b"", message.value() or b""
         self._next[topic, message.partition() or 0] = (message.offset() or 0) + 1
         start = value.find(_RUN_ID)
         run_id = value[start + len(_RUN_ID) : value.index(b'"', start + len(_RUN_ID))] if start >= 0 else b""
         return Arrival(now, topic, key.decode(), run_id.decode())
+
+
+def _consumer(bootstrap: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench-reader",  # it must have one, and never joins it
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "fetch.queue.backoff.ms": 5,
+            "socket.nagle.disable": True,
+        }
+    )
+
+
+def _ends(consumer: Consumer, topics: Iterable[str]) -> dict[Place, int]:
+    known = consumer.list_topics(timeout=10).topics
+    places = [TopicPartition(topic, number) for topic in topics for number in known[topic].partitions]
+    return {
+        (each.topic, each.partition): consumer.get_watermark_offsets(each, timeout=10)[1] for each in places
+    }
+
+
+def _assign(consumer: Consumer, places: Mapping[Place, int]) -> None:
+    consumer.assign([TopicPartition(*place, offset) for place, offset in places.items()])
+
+
+def _up_to_the_end(consumer: Consumer, places: Mapping[Place, int]) -> Iterator[Message]:
+    """Raises RuntimeError where a partition does not say that it is at its end."""
+    _assign(consumer, places)  # each says so once for every assignment
+    at_end: set[tuple[str | None, int | None]] = set()
+    deadline = time.monotonic() + _REST_S
+    while len(at_end) < len(places):
+        message = consumer.poll(_POLL_S)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{len(places) - len(at_end)} partitions came to no end")
+        elif _is_end(message):
+            at_end.add((message.topic(), message.partition()))
+        else:
+            yield message
+
+
+def _is_end(message: Message) -> bool:
+    """Whether it says only that its partition is at its end; raises KafkaException for any other error."""
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return error is not None

@@ -7,6 +7,7 @@ import pytest
 
 from bench import compare, growth, pipeline, profile, relay
 from bench.common.results import Report
+from bench.common.road import STAGES
 from bench.common.servers import Servers
 from bench.common.workloads import days, fan_out
 from tests.servers.backends import Backend
@@ -57,8 +58,9 @@ def test_pipeline(servers: Servers) -> None:
         "Processor seconds for 1,000 events at full speed (medians)": 1,
         "Peak memory in MiB": 1,
         "Latency at fixed rates": 2,
+        "Where the milliseconds go, p50 / p99": 1,
     }
-    (speed,), (used,), (memory,), (slow, beyond) = (table.rows for table in report.tables)
+    (speed,), (used,), (memory,), (slow, beyond), (stages,) = (table.rows for table in report.tables)
     assert speed["events"] == 30
     assert speed["times the relay"] > 0
     everybody = {"ingest", "mapper", "rollup", "dispatcher", "kafka", "redis"}
@@ -67,6 +69,8 @@ def test_pipeline(servers: Servers) -> None:
     assert slow["commands"] == 70
     assert 0 < slow["p50 ms"] <= slow["p99 ms"] <= slow["p99.9 ms"] <= slow["worst ms"]
     assert beyond["commands"] is None
+    assert set(STAGES) <= stages.keys()
+    assert "nan" not in str(stages)
 
 
 def test_compare(servers: Servers) -> None:
