@@ -167,6 +167,7 @@ def _consumer(bootstrap: str) -> Consumer:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 100,  # how long the end of a partition keeps one waiting, not its records
             "fetch.queue.backoff.ms": 5,
             "socket.nagle.disable": True,
         }
