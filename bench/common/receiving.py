@@ -18,6 +18,12 @@ _START_S, _REST_S = 60.0, 60.0
 _POLL_S: Final = 0.1
 _RUN_ID: Final = b'"run_id":"'
 
+_NOT_YET: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+
 Place = tuple[str, int]
 """A topic and the number of a partition."""
 
@@ -177,9 +183,19 @@ def _consumer(bootstrap: str) -> Consumer:
 def _ends(consumer: Consumer, topics: Iterable[str]) -> dict[Place, int]:
     known = consumer.list_topics(timeout=10).topics
     places = [TopicPartition(topic, number) for topic in topics for number in known[topic].partitions]
-    return {
-        (each.topic, each.partition): consumer.get_watermark_offsets(each, timeout=10)[1] for each in places
-    }
+    return {(each.topic, each.partition): _end(consumer, each) for each in places}
+
+
+def _end(consumer: Consumer, place: TopicPartition) -> int:
+    """Waits for a partition that was made a moment ago, which its broker may not lead yet."""
+    deadline = time.monotonic() + _START_S / 2
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, timeout=10)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
 
 
 def _assign(consumer: Consumer, places: Mapping[Place, int]) -> None:
