@@ -89,6 +89,8 @@ async def session(settings: Settings, state: ServiceState) -> None:
                     entries = [unreadable_definition(*each) for each in view.failures[noted:]]
                     await send_all(producer, audit_records(entries, partitions))
                     noted += len(entries)
+                if await consumer.commit_done():
+                    crash_point("ingest.committed")
                 polled = await consumer.poll()
                 if not polled:
                     continue
@@ -98,7 +100,7 @@ async def session(settings: Settings, state: ServiceState) -> None:
                 await send_all(producer, decided.records + audit_records(decided.audit, partitions))
                 crash_point("ingest.sent")
                 metrics.EVENTS_ACCEPTED.inc(decided.accepted)
-                await consumer.commit(
+                consumer.done(
                     {
                         tp: Position(
                             offset=records[-1].offset + 1,
@@ -108,8 +110,8 @@ async def session(settings: Settings, state: ServiceState) -> None:
                         for tp, records in polled.items()
                     }
                 )
-                crash_point("ingest.committed")
                 metrics.BATCH_SECONDS.observe(monotonic() - began)
+            await consumer.commit_done(now=True)
 
 
 def main() -> None:

@@ -137,6 +137,8 @@ async def session(settings: Settings, state: ServiceState) -> None:
         async with consumer:
             while not state.stopping.is_set():
                 view.raise_if_broken()
+                if await consumer.commit_done():
+                    crash_point("mapper.committed")
                 polled = await consumer.poll()
                 if not polled:
                     continue
@@ -148,11 +150,9 @@ async def session(settings: Settings, state: ServiceState) -> None:
                 crash_point("mapper.mapped")
                 await send_all(producer, outgoing)
                 crash_point("mapper.sent")
-                await consumer.commit(
-                    {tp: mapper.position_after(tp, records[-1]) for tp, records in polled.items()}
-                )
-                crash_point("mapper.committed")
+                consumer.done({tp: mapper.position_after(tp, records[-1]) for tp, records in polled.items()})
                 metrics.BATCH_SECONDS.observe(monotonic() - began)
+            await consumer.commit_done(now=True)
 
 
 def main() -> None:

@@ -44,6 +44,8 @@ _LOST_MEMBERSHIP = (
     UnknownMemberIdError,
 )
 _GAP_RECHECK_S = 5.0
+_COMMIT_EVERY_S = 0.1
+"""A commit costs the member and the broker as much as a batch of a few records, and half of the time that it takes."""
 _BATCH_BYTES = 1024 * 1024
 """A batch is worked on within a fraction of the session timeout. What was fetched beyond it is the next one: records of
 inner topics hold up to some hundred entries each, and a member that is taken for dead with its batch begins it anew."""
@@ -81,6 +83,9 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._rest: Batch = {}
         """What was fetched and not returned yet."""
         self._positions: dict[TopicPartition, int] = {}
+        self._done: dict[TopicPartition, Position] = {}
+        """What is done with, and not committed yet."""
+        self._committed_at = 0.0
         self._epoch = self._polled_epoch = 0
         """The first rises whenever partitions come or go; what was polled under another may belong to somebody else."""
 
@@ -117,9 +122,10 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._let_go()
 
     def _let_go(self) -> None:
-        """Forget how far partitions were read, and what was fetched of them beyond that."""
+        """Forget how far partitions were read, what was fetched of them beyond that, and what was to be committed."""
         self._positions.clear()
         self._rest.clear()
+        self._done.clear()
 
     @property
     def gaps(self) -> Mapping[TopicPartition, str]:
@@ -134,7 +140,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             await self._start_assigned()
         try:
             batch = self._rest or await self._consumer.getmany(
-                timeout_ms=self._settings.poll_wait_ms, max_records=self._settings.batch_records
+                timeout_ms=self._wait_ms(), max_records=self._settings.batch_records
             )
         except UnicodeDecodeError as error:
             log.warning("record_undecodable", error=str(error))
@@ -172,6 +178,24 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             log.info("commit_refused", error=type(error).__name__)
             return False
         return True
+
+    def done(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Have `commit_done` commit these; what is read again since they were not must be known as repeats."""
+        if self._epoch == self._polled_epoch:
+            self._done.update(positions)
+
+    async def commit_done(self, *, now: bool = False) -> bool:
+        """Commit what is `done`, unless that was the case a moment ago; whether it is committed now."""
+        if not self._done or (not now and monotonic() - self._committed_at < _COMMIT_EVERY_S):
+            return False
+        self._committed_at = monotonic()
+        positions, self._done = self._done, {}
+        return await self.commit(positions)
+
+    def _wait_ms(self) -> int:
+        """How long to wait for records, with something to commit soon."""
+        wait_ms = self._settings.poll_wait_ms
+        return min(wait_ms, int(_COMMIT_EVERY_S * 1000)) if self._done else wait_ms
 
     async def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The beginning and the end of each log."""
