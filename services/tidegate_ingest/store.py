@@ -4,15 +4,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from pydantic_core import to_json
 from redis.asyncio import Redis
 
 from tidegate.runtime.script import Call, Script
 
-# KEYS marks   ARGV[1] seconds until they are forgotten   then the text of each -> what each was before, if it was there
+# KEYS[1] how the names of the marks begin, itself the name of none   ARGV[1] seconds until they are forgotten
+# ARGV[2] JSON: how each goes on, and its text, in turn   -> what each was before, if it was there
 REMEMBER: Final = """
-local before = {}
-for n, key in ipairs(KEYS) do
-  before[n] = redis.call('SET', key, ARGV[n + 1], 'NX', 'GET', 'EX', ARGV[1])
+local marks, before = cjson.decode(ARGV[2]), {}
+for n = 1, #marks, 2 do
+  before[(n + 1) / 2] = redis.call('SET', KEYS[1] .. marks[n], marks[n + 1], 'NX', 'GET', 'EX', ARGV[1])
 end
 return before
 """
@@ -34,19 +36,19 @@ class SeenEvents:
         """
         by_tag: dict[str, dict[str, str]] = defaultdict(dict)
         for identity, mark in marks:
-            by_tag[identity[0]].setdefault(identity, mark)
+            by_tag[identity[0]].setdefault(identity[1:], mark)
         if not by_tag:
             return {}
         replies = await self._script.run(
-            Call([self._key(each) for each in tagged], [self._horizon_s, *tagged.values()])
-            for tagged in by_tag.values()
+            Call(
+                [f"{self._prefix}{{{tag}}}"],
+                [self._horizon_s, to_json([each for pair in tagged.items() for each in pair]).decode()],
+            )
+            for tag, tagged in by_tag.items()
         )
         return {
-            identity: before
-            for tagged, reply in zip(by_tag.values(), replies, strict=True)
-            for identity, before in zip(tagged, reply, strict=True)
+            tag + rest: before
+            for (tag, tagged), reply in zip(by_tag.items(), replies, strict=True)
+            for rest, before in zip(tagged, reply, strict=True)
             if before is not None
         }
-
-    def _key(self, identity: str) -> str:
-        return f"{self._prefix}{{{identity[0]}}}{identity[1:]}"

@@ -1,6 +1,7 @@
 """A real Redis behind calls that wait to be chosen; parts of it can be copied, put back and lost."""
 
 import heapq
+import json
 import socket
 from collections.abc import Callable, Sequence
 from hashlib import sha1
@@ -149,10 +150,10 @@ class Client(_Commands):  # type: ignore[misc]
     def _lasting(self, command: Command) -> Command:
         """The command without a time to live, which is noted instead."""
         if command[:2] == ("EVALSHA", _REMEMBER):
-            keys, (horizon_s, *marks) = command[3 : 3 + command[2]], command[3 + command[2] :]
-            for key in keys:
-                heapq.heappush(self.expiring, (self._calls.loop.now + horizon_s, key))
-            return (*command[:3], *keys, _FOR_EVER_S, *marks)
+            *head, prefix, horizon_s, marks = command
+            for rest in json.loads(marks)[::2]:
+                heapq.heappush(self.expiring, (self._calls.loop.now + horizon_s, prefix + rest))
+            return (*head, prefix, _FOR_EVER_S, marks)
         if command[0] != "SET" or "EX" not in command:
             return command
         at = command.index("EX")

@@ -184,7 +184,7 @@ async def test_b105_the_keys_of_every_program_are_known_and_orphans_are_told(red
     await redis.zadd(f"{fired}gone", {"ghost": 1})
     await redis.zadd(f"{fired}replays", {"replay/job/i/1/accepted-events/0": 1})
     await redis.hset(f"{fired}log", "high:replay/job/i/2/accepted-events/0", "1.0")
-    await redis.persist("t:seen:identity")
+    await redis.persist("t:seen:{i}dentity")
     await redis.set("t:{0}:surprise", 1)
     await redis.set("t:{7}:log", 1)
     found = await census(redis, "t", SHARDS, 1)
@@ -201,7 +201,7 @@ async def test_b105_the_keys_of_every_program_are_known_and_orphans_are_told(red
             (f"{fired}gone", "ghost"),
             (f"{fired}replays", "replay/job/i/1/accepted-events/0"),
             (f"{fired}log", "high:replay/job/i/2/accepted-events/0"),
-            ("t:seen:identity", ""),
+            ("t:seen:{i}dentity", ""),
             ("t:{0}:surprise", ""),
             ("t:{7}:log", ""),
         ]
