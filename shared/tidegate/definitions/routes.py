@@ -71,6 +71,8 @@ class Keys:
     mapper: PartitionMapper
     _known: dict[str, Taken] = field(default_factory=dict)
     _size: int = 0
+    _named: dict[str, tuple[int | None, str, int | None]] = field(default_factory=dict)
+    """By downstream key the rest of its `Target`, which all the keys that count for it share."""
     _without_date: tuple[int | None, str] | None = None
     """What the mapper carries of no date."""
 
@@ -121,13 +123,16 @@ class Keys:
         self._size += 1 + len(taken.targets)
         if self._size > _REMEMBERED:
             self._known.clear()
+            self._named.clear()
             self._size = 1 + len(taken.targets)
         self._known[key] = taken
         return taken
 
     def _target(self, placement: Placement) -> Target:
-        date, problem = named_date(self.mapper, validate_key(placement.key))
-        return Target(placement, date, problem, ends=self._ends(date))
+        if (named := self._named.get(placement.key)) is None:
+            date, problem = named_date(self.mapper, validate_key(placement.key))
+            named = self._named[placement.key] = (date, problem, self._ends(date))
+        return Target(placement, *named)
 
     def _ends(self, date: int | None) -> int | None:
         """The end of the window's period, milliseconds since 1970, where a deadline counts from it."""
