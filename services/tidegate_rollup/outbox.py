@@ -93,6 +93,8 @@ class StoredEvent(NamedTuple):
 
     def routes(self, job: JobRef, asset: int) -> tuple[str, ...] | None:
         """How the schedule names the ways by which it came, in order; None where its asset's name says it all."""
+        if self.asset is None and not self.also:
+            return None
         named = tuple(job.assets[each] for each in sorted((asset, *(self.also or ()))))
         return None if named == (self.asset or job.assets[asset],) else named
 
@@ -110,11 +112,16 @@ def stored_event(values: Sequence[Any]) -> StoredEvent:
 
 def events_in(fields: Sequence[str]) -> list[tuple[int, int, StoredEvent]]:
     """(asset, member, event) of a round's fields and values, in that order, several of one member by key."""
-    events = []
-    for name, value in zip(fields[::2], fields[1::2], strict=True):
-        if name.startswith(("m:", "x:")):
-            _, asset, member, *_ = name.split(":", 3)
-            events.append((int(asset), int(member), stored_event(json.loads(f"[{value}]"))))
+    found = [
+        (name.split(":", 3), value)
+        for name, value in zip(fields[::2], fields[1::2], strict=True)
+        if name.startswith(("m:", "x:"))
+    ]
+    read = json.loads(f"[[{'],['.join(value for _, value in found)}]]") if found else []
+    events = [
+        (int(asset), int(member), stored_event(values))
+        for ((_, asset, member, *_), _), values in zip(found, read, strict=True)
+    ]
     return sorted(events, key=lambda one: (one[0], one[1], one[2].key or ""))
 
 
