@@ -8,6 +8,7 @@ asks for the committed offsets.
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
@@ -74,9 +75,7 @@ class PartitionTransactions:
         self._failed = True
         await producer.begin_transaction()
         try:
-            acknowledged = await send_acknowledged(producer, records)
-            if offsets:
-                await producer.send_offsets_to_transaction(dict(offsets), group)
+            acknowledged = await self._write(producer, records, offsets, group)
         except Exception:
             with contextlib.suppress(Exception):  # so that readers need not wait for the next start to end it
                 await asyncio.wait_for(producer.abort_transaction(), 2)
@@ -85,3 +84,20 @@ class PartitionTransactions:
         await producer.commit_transaction()
         self._failed = False
         return acknowledged
+
+    async def _write(
+        self,
+        producer: AIOKafkaProducer,
+        records: Sequence[Outgoing],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: str,
+    ) -> list[RecordMetadata]:
+        """Records and offsets beside each other, which saves the way to the broker and back; both come to an end."""
+        writing = [send_acknowledged(producer, records)]
+        if offsets:
+            writing.append(producer.send_offsets_to_transaction(dict(offsets), group))
+        acknowledged, *rest = await asyncio.gather(*writing, return_exceptions=True)
+        for result in (acknowledged, *rest):
+            if isinstance(result, BaseException):
+                raise result
+        return cast(list[RecordMetadata], acknowledged)
