@@ -44,6 +44,7 @@ _LOST_MEMBERSHIP = (
     UnknownMemberIdError,
 )
 _GAP_RECHECK_S = 5.0
+_LAG_EVERY_S = 0.25
 _COMMIT_EVERY_S = 0.1
 """A commit costs the member and the broker as much as a batch of a few records, and half of the time that it takes."""
 _BATCH_BYTES = 1024 * 1024
@@ -85,7 +86,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._positions: dict[TopicPartition, int] = {}
         self._done: dict[TopicPartition, Position] = {}
         """What is done with, and not committed yet."""
-        self._committed_at = 0.0
+        self._committed_at = self._lag_noted_at = 0.0
         self._epoch = self._polled_epoch = 0
         """The first rises whenever partitions come or go; what was polled under another may belong to somebody else."""
 
@@ -155,7 +156,7 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         for tp, records in started.items():
             self._positions[tp] = records[-1].offset + 1
             metrics.RECORDS_READ.labels(tp.topic).inc(len(records))
-        await self._note_lag()
+        await self._note_lag(started)
         self._note_coordinator()
         return started
 
@@ -272,8 +273,13 @@ class BatchConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         else:
             self._state.unblock("kafka")
 
-    async def _note_lag(self) -> None:
-        for tp, position in list(self._positions.items()):
+    async def _note_lag(self, polled: Collection[TopicPartition]) -> None:
+        """Of what was polled, and now and then of all: of all partitions it takes longer than a batch of one record."""
+        is_due = not polled or monotonic() - self._lag_noted_at > _LAG_EVERY_S
+        if is_due:
+            self._lag_noted_at = monotonic()
+        positions = self._positions if is_due else {tp: self._positions[tp] for tp in polled}
+        for tp, position in list(positions.items()):
             high, passed = self._consumer.highwater(tp), 0
             if high is not None and position < high and tp not in self._rest:
                 # What follows may be markers of transactions, which are passed over without being records.
