@@ -6,6 +6,8 @@ Three steps: `read_record` (is it an event?), the marks in Redis (is it the firs
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -13,7 +15,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
 from tidegate.contracts.audit import AuditEntry, audit_id
-from tidegate.contracts.events import AssetEvent, AssetUpdate, Headers, parse_event, shortened
+from tidegate.contracts.events import Headers, UpdateFields, event_fields, shortened
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import partition_of
@@ -44,15 +46,16 @@ class KnownAssets:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
-    def name_of(self, update: AssetUpdate) -> str:
+    def name_of(self, update: UpdateFields) -> str:
         """The name of the event's asset; a URI that no definition gives is a name itself, in its normal form.
 
         Credentials in a URI are dropped before anything else looks at it, as definitions drop them from assets (F31):
         nothing keeps, quotes or warns of them. Raises InvalidEventError for a URI that breaks the rules.
         """
-        uri = None if update.asset_uri is None else _normal(update.asset_uri)
-        if update.asset is not None:
-            return without_credentials(update.asset)
+        asset, asset_uri = update.get("asset"), update.get("asset_uri")
+        uri = None if asset_uri is None else _normal(asset_uri)
+        if asset is not None:
+            return without_credentials(asset)
         assert uri is not None
         return self._by_uri.get(uri, (uri,))[0]
 
@@ -69,14 +72,12 @@ def _normal(uri: str) -> str:
 class Candidate(NamedTuple):
     """An event that is accepted unless another one with its (source, id) came before it."""
 
+    event: AcceptedEvent
     source: str
     """The source partition."""
-    offset: int
-    at: int
-    event: AssetEvent
-    asset: str
-    team: str | None
     position: str
+    time: datetime | None
+    """When the producer says that it was made."""
     identity: str
     """A short form of (source, id), 32 characters."""
     mark: str
@@ -103,110 +104,111 @@ class Decided(NamedTuple):
     accepted: int
 
 
+@cache
 def team_of(topic: str) -> str | None:
     """The team whose producers write to a topic, None for the topic of everybody (rule D25)."""
     return topic.removeprefix(f"{ASSET_EVENTS}.") if topic != ASSET_EVENTS else None
 
 
 def read_record(
-    tp: TopicPartition, source: str, record: ConsumerRecord, assets: KnownAssets
+    tp: TopicPartition, source: str, record: ConsumerRecord, assets: KnownAssets, stamp: int
 ) -> Candidate | Refused:
-    """The event in a record, or why there is none."""
+    """The event in a record, or why there is none; `stamp` is the offset up to which definitions are known."""
+    value: bytes | None = record.value
     try:
-        if is_stand_in(record):
+        if value is None and is_stand_in(record):
             raise InvalidEventError(
                 "undecodable", "a header name is not UTF-8: the record's value, key and time were not read"
             )
-        event = parse_event(record.value, record.headers)
-        name = assets.name_of(event.data)
+        event = event_fields(value, record.headers)
+        data = event["data"]
+        name = assets.name_of(data)
     except InvalidEventError as error:
         return _refused(tp, source, record, error)
+    id, date, aliases = event["id"], data.get("partition_date"), data.get("aliases")
     position = f"{source}@{record.offset}"
-    return Candidate(
-        source,
+    accepted = AcceptedEvent(
         record.offset,
+        stamp,
         record.timestamp,
-        event,
+        event["source"],
+        id,
         name,
+        data.get("partition_key"),
+        None if date is None else to_us(date),
+        data.get("extra"),
         team_of(tp.topic),
+        tuple(dict.fromkeys(aliases)) if aliases else (),
+    )
+    return Candidate(
+        accepted,
+        source,
         position,
-        identity=identity_of(event),
-        mark=position if event.data.asset is not None else f"{position} {name}",
+        event.get("time"),
+        identity_of(event["source"], id),
+        position if data.get("asset") is not None else f"{position} {name}",
     )
 
 
-def identity_of(event: AssetEvent) -> str:
-    named = f"{event.source}\0{event.id}"  # neither can hold the separator
-    return blake2b(named.encode(), digest_size=16).hexdigest()
+def identity_of(source: str, id: str) -> str:
+    # neither can hold the separator
+    return blake2b(f"{source}\0{id}".encode(), digest_size=16).hexdigest()
 
 
 def decide(
     read: Iterable[Candidate | Refused],
     marks: Mapping[str, str],
     assets: KnownAssets,
-    stamp: int,
     partitions: int,
     skew_limit_ms: int,
 ) -> Decided:
     """What goes out for records in the order in which they stand in their partitions.
 
     `marks` gives what was remembered under identities before this read of them: from another record it makes this one
-    a duplicate, from the same record it means that the record is read again. `stamp` is the offset up to which
-    definitions were known. An event whose own time is further from its record's than `skew_limit_ms` is accepted, and
-    said to be so in the audit (B097).
+    a duplicate, from the same record it means that the record is read again. An event whose own time is further from
+    its record's than `skew_limit_ms` is accepted, and said to be so in the audit (B097).
     """
     accepted: dict[tuple[str, int], list[AcceptedEvent]] = defaultdict(list)
     records: list[Outgoing] = []
     audit: list[AuditEntry] = []
     first: dict[str, str] = dict(marks)
-    count = 0
+    places: dict[str, int] = {}
+    """The partitions of assets that this batch names."""
     for each in read:
         if isinstance(each, Refused):
             records.append(Outgoing(REJECTED, None, each.key, each.letter.to_bytes()))
             audit.append(_refusal(each))
             continue
-        position, _, remembered_asset = first.setdefault(each.identity, each.mark).partition(" ")
-        if position != each.position:
-            audit.append(_duplicate(each, position))
-            continue
-        name = remembered_asset or each.asset
-        if name not in assets:
+        event = each.event
+        mark = first.setdefault(each.identity, each.mark)
+        if mark != each.mark:
+            position, _, remembered_asset = mark.partition(" ")
+            if position != each.position:
+                audit.append(_duplicate(event, each.position, position))
+                continue
+            if remembered_asset:
+                event = event._replace(asset=remembered_asset)
+        if event.asset not in assets:
             audit.append(
                 _entry(
-                    AuditKind.UNKNOWN_ASSET, each, name, unknown_asset(name, each.event.data.aliases or ())
+                    AuditKind.UNKNOWN_ASSET, event, each.position, unknown_asset(event.asset, event.aliases)
                 )
             )
-        if (skew := _clock_skew(each, name, skew_limit_ms)) is not None:
-            audit.append(skew)
-        accepted[each.source, partition_of(name, partitions)].append(_accepted(each, name, stamp))
-        count += 1
+        if each.time is not None and abs(skew_ms := to_ms(each.time) - event.at) > skew_limit_ms:
+            audit.append(_clock_skew(event, each.position, each.time, skew_ms))
+        if (place := places.get(event.asset)) is None:
+            place = places[event.asset] = partition_of(event.asset, partitions)
+        accepted[each.source, place].append(event)
     batches = [
         Outgoing(ACCEPTED, partition, source.encode(), raw)
         for (source, partition), events in accepted.items()
         for raw in pack(events, lambda some, source=source: _batch(source, some))  # type: ignore[misc]
     ]
-    return Decided(batches + records, audit, count)
+    return Decided(batches + records, audit, sum(map(len, accepted.values())))
 
 
 def _batch(source: str, events: Sequence[AcceptedEvent]) -> bytes:
     return AcceptedBatch.model_construct(v=1, source=source, events=tuple(events)).to_bytes()
-
-
-def _accepted(candidate: Candidate, asset: str, stamp: int) -> AcceptedEvent:
-    data = candidate.event.data
-    return AcceptedEvent(
-        offset=candidate.offset,
-        definitions=stamp,
-        at=candidate.at,
-        source=candidate.event.source,
-        id=candidate.event.id,
-        asset=asset,
-        partition_key=data.partition_key,
-        partition_date=None if data.partition_date is None else to_us(data.partition_date),
-        extra=data.extra,
-        team=candidate.team,
-        aliases=tuple(dict.fromkeys(data.aliases or ())),
-    )
 
 
 def _refused(tp: TopicPartition, source: str, record: ConsumerRecord, error: InvalidEventError) -> Refused:
@@ -263,36 +265,34 @@ def _refusal(refused: Refused) -> AuditEntry:
     )
 
 
-def _duplicate(candidate: Candidate, first: str) -> AuditEntry:
-    message = f"event {candidate.event.id!r} of {candidate.event.source!r} was received before, at {first}"
-    return _entry(AuditKind.DUPLICATE_EVENT, candidate, candidate.asset, message, first=first)
+def _duplicate(event: AcceptedEvent, position: str, first: str) -> AuditEntry:
+    message = f"event {event.id!r} of {event.source!r} was received before, at {first}"
+    return _entry(AuditKind.DUPLICATE_EVENT, event, position, message, first=first)
 
 
-def _clock_skew(candidate: Candidate, asset: str, limit_ms: int) -> AuditEntry | None:
-    time = candidate.event.time
-    if time is None or abs(skew := to_ms(time) - candidate.at) <= limit_ms:
-        return None
-    side = "after" if skew > 0 else "before"
+def _clock_skew(event: AcceptedEvent, position: str, time: datetime, skew_ms: int) -> AuditEntry:
+    side = "after" if skew_ms > 0 else "before"
     message = (
-        f"event {candidate.event.id!r} says that it was made at {time.isoformat()}, {abs(skew) / 1000:g} s {side} the"
+        f"event {event.id!r} says that it was made at {time.isoformat()}, {abs(skew_ms) / 1000:g} s {side} the"
         " broker received it; it counts all the same"
     )
-    return _entry(AuditKind.CLOCK_SKEW, candidate, asset, message, time=time.isoformat(), skew_s=skew / 1000)
+    said, skew_s = time.isoformat(), skew_ms / 1000
+    return _entry(AuditKind.CLOCK_SKEW, event, position, message, time=said, skew_s=skew_s)
 
 
 def _entry(
-    kind: AuditKind, candidate: Candidate, asset: str, message: str, **details: str | float
+    kind: AuditKind, event: AcceptedEvent, position: str, message: str, **details: str | float
 ) -> AuditEntry:
     return AuditEntry(
-        id=audit_id(kind, candidate.position),
+        id=audit_id(kind, position),
         kind=kind,
         service=SERVICE,
-        at=candidate.at,
+        at=event.at,
         message=message,
-        asset=asset,
-        partition_key=candidate.event.data.partition_key,
-        event_id=candidate.event.id,
-        event_source=candidate.event.source,
-        position=candidate.position,
+        asset=event.asset,
+        partition_key=event.partition_key,
+        event_id=event.id,
+        event_source=event.source,
+        position=position,
         details=details or None,
     )

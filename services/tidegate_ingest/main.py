@@ -43,14 +43,15 @@ class Ingest:
     async def decide(self, polled: Batch) -> Decided:
         stamp, assets = self._view.next_offset, self._known_assets()
         read = [
-            read_record(tp, source_of(tp, self.incarnations.get(tp, 0)), record, assets)
+            read_record(tp, source, record, assets, stamp)
             for tp, records in sorted(polled.items())
+            for source in [source_of(tp, self.incarnations.get(tp, 0))]
             for record in records
         ]
         candidates = [each for each in read if isinstance(each, Candidate)]
         before = await self._seen.remember([(each.identity, each.mark) for each in candidates])
         crash_point("ingest.marked")
-        return decide(read, before, assets, stamp, self._partitions, self._skew_limit_ms)
+        return decide(read, before, assets, self._partitions, self._skew_limit_ms)
 
     def _known_assets(self) -> KnownAssets:
         if self._assets_at != self._view.next_offset:

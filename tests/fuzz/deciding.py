@@ -40,12 +40,13 @@ def decided(events: Iterable[Sent]) -> Verdict:
         for offset, each in sent.items()
     ]
     for begin in range(0, len(records), POLL):
-        read = [read_record(_TP, "asset-events/0", record, known) for record in records[begin : begin + POLL]]
+        polled = records[begin : begin + POLL]
+        read = [read_record(_TP, "asset-events/0", record, known, 7) for record in polled]
         found = [each for each in read if isinstance(each, Candidate)]
         before = {each.identity: marks[each.identity] for each in found if each.identity in marks}
         for each in found:
             marks.setdefault(each.identity, each.mark)
-        out = decide(read, before, known, 7, 3, _SKEW_LIMIT_MS)
+        out = decide(read, before, known, 3, _SKEW_LIMIT_MS)
         for record in out.records:
             assert record.value is not None
             if record.topic == ACCEPTED:

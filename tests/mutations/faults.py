@@ -230,18 +230,18 @@ FAULTS: Final = (
         "test_a_repeated_id_in_one_poll_is_accepted_once",
     ),
     _ingest(
-        "        if position != each.position:",
-        "        if each.identity in marks:",
+        "        if mark != each.mark:",
+        "        if mark in marks.values() and not audit.append(_duplicate(event, each.position, mark)):",
         "test_a_record_that_is_read_again_is_not_its_own_duplicate",
     ),
     _ingest(
-        "name = remembered_asset or each.asset",
-        "name = each.asset",
+        "            if remembered_asset:",
+        "            if False:",
         "test_a_uri_resolves_as_at_first_when_the_record_is_read_again_after_a_new_definition",
     ),
     _ingest(
-        'f"{event.source}\\0{event.id}"',
-        "event.id",
+        'f"{source}\\0{id}"',
+        "id",
         "test_the_same_id_of_another_source_is_another_event",
     ),
     # mapping

@@ -2,6 +2,8 @@
 
 import json
 import unicodedata
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
@@ -12,6 +14,7 @@ from aiokafka import TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tidegate.contracts import events
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
 from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import (
@@ -25,7 +28,14 @@ from tidegate.contracts.contributions import (
     read_contributions_record,
 )
 from tidegate.contracts.definitions import DefinitionRecord, Installation
-from tidegate.contracts.events import EVENT_TYPE, MAX_REASON_CHARACTERS, AssetEvent, AssetUpdate, parse_event
+from tidegate.contracts.events import (
+    EVENT_TYPE,
+    MAX_REASON_CHARACTERS,
+    AssetEvent,
+    AssetUpdate,
+    Headers,
+    event_fields,
+)
 from tidegate.contracts.message import Message
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, partition_of, shard_of, shards_of_partition
@@ -375,6 +385,34 @@ def test_another_record_on_contributions_is_refused(raw: bytes) -> None:
         read_contributions_record(raw)
 
 
+def parse_event(value: bytes | None, headers: Headers = ()) -> AssetEvent:
+    """The event as the models read it, while `event_fields` says the same, be it by the models or not."""
+    headers = tuple(headers)
+    assert why_not(event_fields, value, headers) == why_not(events.parse_event, value, headers)
+    event, found = events.parse_event(value, headers), event_fields(value, headers)
+    assert given_of(found) == given_of({**vars(event), "data": vars(event.data)})
+    assert given_of(found["data"]) == given_of(vars(event.data))
+    return event
+
+
+def why_not(
+    read: Callable[[bytes | None, Headers], object], value: bytes | None, headers: Headers
+) -> tuple[str, str] | None:
+    try:
+        read(value, headers)
+    except InvalidEventError as error:
+        return error.code, str(error)
+    return None
+
+
+def given_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: given_of(value) if name == "data" else value
+        for name, value in fields.items()
+        if value is not None
+    }
+
+
 def test_a_golden_structured_event_reads_as_it_was_written() -> None:
     raw = (GOLDEN / "asset_event_structured.v1.json").read_bytes()
     assert parse_event(raw, [("content-type", b"application/cloudevents+json; charset=UTF-8")]) == EVENT
@@ -521,6 +559,52 @@ def test_a_valid_event_says_the_same_in_both_modes_and_when_written_again(
     assert parse_event(write(update), [*headers, ("content-type", b"application/json")]) == structured
     assert parse_event(structured.to_bytes()) == structured
     assert structured.data.extra == update.get("extra")
+
+
+def test_a_usual_event_is_read_without_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = valid(partition_date="2026-03-08T02:00:00Z", extra={"a": None}, aliases=["b"], asset_uri="s3://x")
+    raws = [write({**event, **dict.fromkeys(("time", "subject"))}) for event in (valid(), whole)]
+    found = [parse_event(raw) for raw in raws]
+    monkeypatch.delattr(events, "parse_event")
+    for headers in ((), (("content-type", b"application/cloudevents+json"),)):
+        assert [event_fields(raw, headers)["id"] for raw in raws] == [event.id for event in found]
+
+
+pieces = st.tuples(
+    st.sampled_from(
+        ["specversion", "id", "source", "type", "time", "subject", "data", "x", "asset", "aliases", "extra"]
+    ),
+    st.sampled_from(
+        [
+            '"1.0"',
+            f'"{EVENT_TYPE}"',
+            '"/s"',
+            "null",
+            "1",
+            '"2026-03-08T02:00Z"',
+            '{"asset":"a"}',
+            '["a"]',
+            "[]",
+            "{}",
+        ]
+    ),
+)
+
+
+@given(st.lists(pieces, max_size=4), st.lists(pieces, max_size=3))
+def test_fields_that_come_twice_or_are_strange_read_alike(
+    more: list[tuple[str, str]], inner: list[tuple[str, str]]
+) -> None:
+    data = "{" + ",".join(f'"{name}":{value}' for name, value in [("asset", '"a"'), *inner]) + "}"
+    usual = [
+        ("specversion", '"1.0"'),
+        ("id", '"1"'),
+        ("source", '"/s"'),
+        ("type", f'"{EVENT_TYPE}"'),
+        ("data", data),
+    ]
+    with suppress(InvalidEventError):
+        parse_event(("{" + ",".join(f'"{name}":{value}' for name, value in usual + more) + "}").encode())
 
 
 @given(st.text(max_size=260) | st.text(st.sampled_from("k \t\u00a0\u200b\x7f\x85"), max_size=4))

@@ -53,12 +53,15 @@ def ingest(
 ) -> Decided:
     """One poll of one partition; `seen` is changed as Redis would be."""
     seen = {} if seen is None else seen
-    read = [read_record(TopicPartition(each.topic, each.partition), source, each, assets) for each in records]
+    read = [
+        read_record(TopicPartition(each.topic, each.partition), source, each, assets, stamp)
+        for each in records
+    ]
     candidates = [each for each in read if isinstance(each, Candidate)]
     before = {each.identity: seen[each.identity] for each in candidates if each.identity in seen}
     for each in candidates:
         seen.setdefault(each.identity, each.mark)
-    return decide(read, before, assets, stamp, PARTITIONS, SKEW_LIMIT_MS)
+    return decide(read, before, assets, PARTITIONS, SKEW_LIMIT_MS)
 
 
 def accepted(decided: Decided) -> dict[int, list[AcceptedEvent]]:

@@ -6,10 +6,10 @@ Kafka protocol binding 1.0.2.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Required, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -17,10 +17,12 @@ from pydantic import (
     ConfigDict,
     Field,
     GetPydanticSchema,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema, from_json, to_json
+from typing_extensions import TypedDict
 
 from tidegate.contracts.topics import MAX_EVENT_BYTES, PACK_BYTES
 from tidegate.core.errors import InvalidEventError, InvalidPartitionKeyError
@@ -111,6 +113,11 @@ _KEY: Final = _reading(
 )
 Instant = Annotated[datetime, _instant()]
 AssetName = Annotated[str, _name(1500)]
+_Aliases = Annotated[tuple[AssetName, ...], Field(max_length=100)]
+_Key = Annotated[str, _KEY]
+_Extra = Annotated[dict[str, Any], AfterValidator(_portable)]
+_Id = Annotated[str, _name(256)]
+_Source = Annotated[str, _name(512, _matching(r"^\S+$", "invalid-text", "must have no spaces"))]
 
 
 class AssetUpdate(BaseModel):
@@ -121,13 +128,13 @@ class AssetUpdate(BaseModel):
     asset: AssetName | None = None
     """Name of the asset; one of `asset` and `asset_uri` is needed."""
     asset_uri: AssetName | None = None
-    aliases: Annotated[tuple[AssetName, ...], Field(max_length=100)] | None = None
+    aliases: _Aliases | None = None
     """Names of the aliases that stood for the asset in this update."""
-    partition_key: Annotated[str, _KEY] | None = None
+    partition_key: _Key | None = None
     """1 to 250 characters, no control characters; absent for an event that concerns the asset as a whole."""
     partition_date: Instant | None = None
     """The producer's own date of the partition, with an offset from UTC."""
-    extra: Annotated[dict[str, Any], AfterValidator(_portable)] | None = None
+    extra: _Extra | None = None
 
     @model_validator(mode="after")
     def _names_an_asset(self) -> Self:
@@ -148,8 +155,8 @@ class AssetEvent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
     specversion: str
-    id: Annotated[str, _name(256)]
-    source: Annotated[str, _name(512, _matching(r"^\S+$", "invalid-text", "must have no spaces"))]
+    id: _Id
+    source: _Source
     """A URI reference, so without spaces; (source, id) identifies the event."""
     type: str
     time: Instant | None = None
@@ -191,6 +198,58 @@ class AssetEvent(BaseModel):
     def to_bytes(self) -> bytes:
         """The structured form."""
         return self.model_dump_json(exclude_none=True).encode()
+
+
+class UpdateFields(TypedDict, total=False):
+    """An AssetUpdate as a dictionary; what is not given is null or absent."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+
+    asset: AssetName | None
+    asset_uri: AssetName | None
+    aliases: _Aliases | None
+    partition_key: _Key | None
+    partition_date: Instant | None
+    extra: _Extra | None
+
+
+class EventFields(TypedDict, total=False):
+    """An AssetEvent without attributes of its producer's own, as a dictionary; what is not given is null or absent."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+
+    specversion: Required[Literal["1.0"]]
+    id: Required[_Id]
+    source: Required[_Source]
+    type: Required[Literal["dev.tidegate.asset.updated.v1"]]
+    time: Instant | None
+    subject: str | None
+    dataschema: str | None
+    datacontenttype: str | None
+    data: Required[UpdateFields]
+
+
+_usual: Final[Callable[[bytes], EventFields]] = TypeAdapter(EventFields).validator.validate_json
+_USUAL_HEADERS: Final = ((), (("content-type", _STRUCTURED),))
+
+
+def event_fields(value: bytes | None, headers: Headers = ()) -> EventFields:
+    """The asset event in a Kafka record; raises as `parse_event` does.
+
+    Most events have no attributes of their own and nothing wrong with them: pydantic makes dictionaries of those in
+    half the time that the models take. Of every other one the models say what it holds, or what is wrong.
+    """
+    if value is not None and headers in _USUAL_HEADERS and len(value) <= PACK_BYTES // 4:
+        try:
+            event = _usual(value)
+        except ValueError:
+            pass
+        else:
+            data = event["data"]
+            if data.get("asset") is not None or data.get("asset_uri") is not None:
+                return event
+    parsed = parse_event(value, headers)
+    return cast(EventFields, {**vars(parsed), "data": vars(parsed.data)})
 
 
 def parse_event(value: bytes | None, headers: Headers = ()) -> AssetEvent:

@@ -64,7 +64,7 @@ def normal_uri(uri: str) -> str:
 
 def without_credentials(text: str) -> str:
     """`text` as it is, or if it is a URI with a password, even a malformed one, without that and its user."""
-    found = _CREDENTIALS.match(text)
+    found = _CREDENTIALS.match(text) if "@" in text else None
     return text if found is None else found[1] + text[found.end() :]
 
 
