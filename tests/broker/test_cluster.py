@@ -33,6 +33,7 @@ from tidegate.contracts.redis_keys import shard_prefix
 from tidegate.contracts.runs import RunCommand
 from tidegate.contracts.topics import run_commands_topic
 from tidegate.runtime.redis import connect_redis
+from tidegate_ingest.store import SeenEvents
 from tidegate_rollup.store import Applied, RoundStore
 
 SERVICES = ("ingest", "mapper", "rollup", "dispatcher")
@@ -182,11 +183,16 @@ async def test_b123_no_call_of_the_script_begins_while_its_slot_is_on_the_move(c
             await redis.zadd(prefix + kind, {"there": 10**15})
         store = RoundStore(redis, namespace, 60_000)
         assert await store.apply(0, 0, 5, 1, [(shard, None, ())]) == {shard: Applied(0, [])}
+        seen = SeenEvents(redis, namespace, 60)
+        assert await seen.remember([("0a", "first@0")]) == {}
         ids = {node: node.ask("CLUSTER", "MYID") for node in (source, target)}
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
         with pytest.raises(RedisError):
             await store.apply(0, 0, 6, 1, [(shard, 5, ())])
+        with pytest.raises(RedisError):
+            await seen.remember([("0a", "later@1")])
         for node in (source, target):
             node.ask("CLUSTER", "SETSLOT", slot, "STABLE")
+        assert await seen.remember([("0a", "later@1"), ("1b", "later@2")]) == {"0a": "first@0"}
         assert await store.apply(0, 0, 6, 1, [(shard, 5, ())]) == {shard: Applied(0, [])}

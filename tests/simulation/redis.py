@@ -150,10 +150,10 @@ class Client(_Commands):  # type: ignore[misc]
     def _lasting(self, command: Command) -> Command:
         """The command without a time to live, which is noted instead."""
         if command[:2] == ("EVALSHA", _REMEMBER):
-            *head, prefix, horizon_s, marks = command
+            *head, horizon_s, prefix, marks = command
             for rest in json.loads(marks)[::2]:
                 heapq.heappush(self.expiring, (self._calls.loop.now + horizon_s, prefix + rest))
-            return (*head, prefix, _FOR_EVER_S, marks)
+            return (*head, _FOR_EVER_S, prefix, marks)
         if command[0] != "SET" or "EX" not in command:
             return command
         at = command.index("EX")

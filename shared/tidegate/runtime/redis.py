@@ -9,9 +9,12 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError, TimeoutError
 
+ANSWER_S: Final = 30
+"""How long Redis may take for an answer."""
+
 _OPTIONS: Final[Mapping[str, Any]] = {
     "decode_responses": True,
-    "socket_timeout": 30,
+    "socket_timeout": ANSWER_S,
     "socket_connect_timeout": 5,
 }
 

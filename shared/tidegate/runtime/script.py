@@ -1,11 +1,16 @@
 """A script in Redis whose calls go out together, in one round trip."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-from redis.asyncio import Redis
-from redis.exceptions import NoScriptError
+from hiredis import pack_command
+from redis.asyncio import Connection, Redis, RedisCluster
+from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from tidegate.runtime.redis import ANSWER_S
 
 
 class Call(NamedTuple):
@@ -21,20 +26,58 @@ class Script:
     def __init__(self, redis: Redis, text: str) -> None:
         self._redis, self._text = redis, text
         self.sha = sha1(text.encode()).hexdigest()
+        self.is_on_cluster = isinstance(redis, RedisCluster)
+        self._idle: list[Connection] = []
+        """Connections of the client's that no call uses now. They stay with the script, and close with the client."""
 
     async def run(self, calls: Iterable[Call]) -> list[Any]:
         """The replies, in order."""
-        calls = list(calls)
+        # By its name: the client of a cluster refuses the method, though not the command.
+        commands = [("EVALSHA", self.sha, len(keys), *keys, *arguments) for keys, arguments in calls]
         try:
-            return await self._run(calls)
+            return await self._run(commands)
         except NoScriptError:  # Redis was restarted; some of its nodes may have answered
             await self._redis.script_load(self._text)
-            return await self._run(calls)
+            return await self._run(commands)
 
-    async def _run(self, calls: Iterable[Call]) -> list[Any]:
+    async def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if isinstance(self._redis, Redis):
+            return await self._exchange(commands)
         async with self._redis.pipeline(transaction=False) as pipeline:
-            for keys, arguments in calls:
-                # By its name: the client of a cluster refuses the method, though not the command.
-                pipeline.execute_command("EVALSHA", self.sha, len(keys), *keys, *arguments)
+            for command in commands:
+                pipeline.execute_command(*command)
             replies: list[Any] = await pipeline.execute()
             return replies
+
+    async def _exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What a pipeline does, for a quarter of its price.
+
+        That gets a connection from the pool and gives it back each time, packs commands in Python, and puts a task
+        around every write and a timer around every reply.
+        """
+        pool: Any = self._redis.connection_pool
+        connection: Connection = self._idle.pop() if self._idle else await pool.get_connection()
+        connection.socket_timeout = None  # an exchange has a limit of its own
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await connection.send_packed_command(b"".join(map(pack_command, commands)))
+                replies = [await _reply(connection) for _ in commands]
+        except BaseException as error:
+            await connection.disconnect(nowait=True)  # what is still to come answers none of the next calls
+            if isinstance(error, TimeoutError):
+                raise RedisTimeoutError(f"Redis did not answer within {ANSWER_S} s") from None
+            raise
+        finally:
+            self._idle.append(connection)
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
+        return replies
+
+
+async def _reply(connection: Connection) -> Any:
+    """The answer to one command, be it an error: the others' answers follow."""
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
