@@ -4,7 +4,6 @@ What Kafka limits is the batch and the request, not the record: `max.message.byt
 of the client, and a broker takes requests of at most 100 MiB (`socket.request.max.bytes`).
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -34,11 +33,20 @@ async def send_acknowledged(producer: AIOKafkaProducer, records: Sequence[Outgoi
             await producer.send(each.topic, each.value, each.key, each.partition, headers=list(each.headers))
             for each in some
         ]
-        results = await asyncio.gather(*futures, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        acknowledged += results
+        failed: Exception | None = None
+        try:
+            for (
+                future
+            ) in futures:  # one after the other, since most are done together: gather does more for each
+                try:
+                    acknowledged.append(await future)
+                except Exception as error:
+                    failed = failed or error
+        finally:
+            for future in futures:
+                future.cancel()  # in vain, unless this coroutine was cancelled
+        if failed is not None:
+            raise failed
     return acknowledged
 
 
