@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 
 from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
-from tidegate.runtime.script import Call, Script
+from tidegate.runtime.script import Call, Command, Script, Together
 from tidegate_rollup.inputs import Input, script_arguments
 from tidegate_rollup.outbox import OutboxItem, outbox_items
 
@@ -54,7 +54,7 @@ class RoundStore:
 
     def __init__(self, redis: Redis, namespace: str, horizon_ms: int) -> None:
         self._redis, self._namespace, self._horizon_ms = redis, namespace, horizon_ms
-        self._script = Script(redis, _SCRIPT)
+        self._script, self._together = Script(redis, _SCRIPT), Together(redis)
 
     async def peek(self, partition: int, shards: Iterable[int]) -> dict[int, Refused]:
         """Where every shard stands and what is in its outbox."""
@@ -132,13 +132,13 @@ class RoundStore:
 
     async def confirm(self, sent: Iterable[tuple[int, int, Sequence[OutboxItem]]]) -> None:
         """Take what was acknowledged out of the outboxes, given as (partition, shard, what)."""
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for partition, shard, each in sent:
-                # Before the item that names it, so that none is left over; an item without its round is no work.
-                if moved := [self._moved(shard, item) for item in each if item.moved_round is not None]:
-                    pipeline.delete(*moved)
-                pipeline.hdel(self._outbox(shard, partition), *(item.field for item in each))
-            await pipeline.execute()
+        commands: list[Command] = []
+        for partition, shard, each in sent:
+            # Before the item that names it, so that none is left over; an item without its round is no work.
+            if moved := [self._moved(shard, item) for item in each if item.moved_round is not None]:
+                commands.append(("DEL", *moved))
+            commands.append(("HDEL", self._outbox(shard, partition), *(item.field for item in each)))
+        await self._together.run(commands)
 
     def _outbox(self, shard: int, partition: int) -> str:
         return f"{shard_prefix(self._namespace, shard)}outbox:{partition}"

@@ -83,13 +83,13 @@ async def test_calls_that_were_given_up_leave_no_reply_to_the_next(redis: Redis)
 async def test_a_connection_that_was_closed_fails_once_and_is_made_again(redis: Redis) -> None:
     echo = Script(redis, ECHO)
     assert await echo.run(calls("a")) == replies("a")
-    for connection in echo._idle:
+    for connection in echo._together._idle:
         assert connection._reader is not None
         connection._reader.feed_eof()
     with pytest.raises(ConnectionError):
         await echo.run(calls("a"))
     assert await echo.run(calls("b", "c")) == replies("b", "c")
-    assert len(echo._idle) == 1
+    assert len(echo._together._idle) == 1
 
 
 async def test_a_server_that_does_not_answer_is_not_waited_for(

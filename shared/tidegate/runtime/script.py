@@ -1,4 +1,4 @@
-"""A script in Redis whose calls go out together, in one round trip."""
+"""Commands to Redis that go out together, in one round trip; a script among them."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -12,49 +12,35 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tidegate.runtime.redis import ANSWER_S
 
-
-class Call(NamedTuple):
-    """What one run of the script is given; its keys share a slot."""
-
-    keys: Sequence[str]
-    arguments: Sequence[str | int]
+Command = tuple[str | int, ...]
 
 
-class Script:
-    """Lua that may be run again with the same arguments: where Redis does not know it, all calls are made anew."""
+class Together:
+    """Does for one server what a pipeline of redis-py does, for a quarter of its price; of a cluster it uses that.
 
-    def __init__(self, redis: Redis, text: str) -> None:
-        self._redis, self._text = redis, text
-        self.sha = sha1(text.encode()).hexdigest()
-        self.is_on_cluster = isinstance(redis, RedisCluster)
+    A pipeline gets a connection from the pool and gives it back each time, packs commands in Python, and puts a task
+    around every write and a timer around every reply.
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
         self._idle: list[Connection] = []
-        """Connections of the client's that no call uses now. They stay with the script, and close with the client."""
+        """Connections of the client's that nothing uses now. They stay here, and close with the client."""
 
-    async def run(self, calls: Iterable[Call]) -> list[Any]:
-        """The replies, in order."""
-        # By its name: the client of a cluster refuses the method, though not the command.
-        commands = [("EVALSHA", self.sha, len(keys), *keys, *arguments) for keys, arguments in calls]
-        try:
-            return await self._run(commands)
-        except NoScriptError:  # Redis was restarted; some of its nodes may have answered
-            await self._redis.script_load(self._text)
-            return await self._run(commands)
-
-    async def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    async def run(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies as Redis gives them, in order; raises the first error among them."""
+        if not commands:
+            return []
         if isinstance(self._redis, Redis):
             return await self._exchange(commands)
         async with self._redis.pipeline(transaction=False) as pipeline:
             for command in commands:
+                # By its name: the client of a cluster refuses the method for a script, though not the command.
                 pipeline.execute_command(*command)
             replies: list[Any] = await pipeline.execute()
             return replies
 
     async def _exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """What a pipeline does, for a quarter of its price.
-
-        That gets a connection from the pool and gives it back each time, packs commands in Python, and puts a task
-        around every write and a timer around every reply.
-        """
         pool: Any = self._redis.connection_pool
         connection: Connection = self._idle.pop() if self._idle else await pool.get_connection()
         connection.socket_timeout = None  # an exchange has a limit of its own
@@ -81,3 +67,29 @@ async def _reply(connection: Connection) -> Any:
         return await connection.read_response()
     except ResponseError as error:
         return error
+
+
+class Call(NamedTuple):
+    """What one run of the script is given; its keys share a slot."""
+
+    keys: Sequence[str]
+    arguments: Sequence[str | int]
+
+
+class Script:
+    """Lua that may be run again with the same arguments: where Redis does not know it, all calls are made anew."""
+
+    def __init__(self, redis: Redis, text: str) -> None:
+        self._redis, self._text = redis, text
+        self._together = Together(redis)
+        self.sha = sha1(text.encode()).hexdigest()
+        self.is_on_cluster = isinstance(redis, RedisCluster)
+
+    async def run(self, calls: Iterable[Call]) -> list[Any]:
+        """The replies, in order."""
+        commands = [("EVALSHA", self.sha, len(keys), *keys, *arguments) for keys, arguments in calls]
+        try:
+            return await self._together.run(commands)
+        except NoScriptError:  # Redis was restarted; some of its nodes may have answered
+            await self._redis.script_load(self._text)
+            return await self._together.run(commands)
