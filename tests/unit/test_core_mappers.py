@@ -20,6 +20,7 @@ from tidegate.core.mappers import (
     TemporalMapper,
 )
 from tidegate.core.mappers.base import Placement
+from tidegate.core.mappers.forms import form_of, plain_wall
 from tidegate.core.windows import DayWindow
 from tidegate.core.zones import instant, local
 
@@ -298,6 +299,21 @@ def test_a_key_is_mapped_or_refused_and_nothing_else(key: str, kind: Kind) -> No
     except InvalidPartitionKeyError:
         return
     assert mapper.to_downstream(downstream) == downstream
+
+
+@settings(max_examples=300)
+@given(
+    st.datetimes(),
+    st.sampled_from(["%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
+    st.integers(0, 18),
+    st.characters() | st.sampled_from("0:-T +Z"),
+)
+def test_a_plain_key_is_read_as_strptime_reads_it(at: datetime, form: str, place: int, other: str) -> None:
+    key = at.isoformat()[: form_of(form).plain_length]
+    changed = key[:place] + other + key[place + 1 :]
+    assert plain_wall(key) == datetime.strptime(key, form)
+    if len(changed) == len(key) and (read := plain_wall(changed)) is not None:
+        assert read == datetime.strptime(changed, form)
 
 
 def test_a_format_that_holds_no_part_of_a_date_is_warned_of() -> None:

@@ -18,9 +18,22 @@ from tidegate.core.mappers import (
     StartOfHourMapper,
     StartOfMonthMapper,
 )
+from tidegate.core.mappers.membership import CalendarMembership
+from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD
+from tidegate.core.periods import DAY
 from tidegate.core.policies import WaitForAll, WaitPolicy
-from tidegate.core.windows import DayWindow, HourWindow, MonthWindow, Window
+from tidegate.core.windows import (
+    CalendarWindow,
+    DayWindow,
+    HourWindow,
+    MonthWindow,
+    QuarterWindow,
+    WeekWindow,
+    Window,
+    YearWindow,
+)
 from tidegate.core.windows.base import PeriodWindow
+from tidegate.core.zones import local
 
 Found = tuple[ZoneInfo, datetime]
 WITH_OFFSET = "%Y-%m-%dT%H:%M:%S%z"
@@ -63,6 +76,51 @@ def test_every_name_of_to_upstream_counts_for_its_own_place(
     names = mapper.to_upstream(key)
     placed = [mapper.placements(name) for name in names]
     assert [(p.key, p.member, p.size) for (p,) in placed] == [(key, n, len(names)) for n in range(len(names))]
+
+
+@settings(max_examples=400)
+@given(
+    zones_and_instants(),
+    st.sampled_from((HourWindow, DayWindow, WeekWindow, MonthWindow, QuarterWindow, YearWindow)),
+    st.sampled_from((10, 13, 16, 19)),
+    st.lists(st.timedeltas(timedelta(days=-3), timedelta(days=3)), max_size=5),
+)
+def test_a_key_is_placed_by_its_wall_clock_alone_as_it_is_by_its_instant(
+    found: Found, kind: type[CalendarWindow], length: int, nearby: list[timedelta]
+) -> None:
+    zone, at = found
+    window = kind()
+    mapper = MAPPER_OF_PERIOD[window.period.name](timezone=str(zone))
+    membership = CalendarMembership(mapper, window)
+    for each in (at, *(at + away for away in nearby)):
+        key = local(each, zone).replace(tzinfo=None).isoformat()[:length]
+        if length > 10 or window.period.rank >= DAY.rank:
+            assert membership.places(key) == membership._places_at(mapper.decode(key))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_most_keys_are_placed_by_their_wall_clock_alone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapper = rollup(StartOfHourMapper, DayWindow(), zone)
+    start = datetime(2026, 5, 31)
+    mapper.placements(start.isoformat())
+    monkeypatch.setattr(CalendarMembership, "_places_at", None)  # any other way fails
+    for hours in range(72):
+        (placed,) = mapper.placements((start + timedelta(hours=hours)).isoformat())
+        assert (placed.key, placed.member) == (f"{start + timedelta(hours=hours):%Y-%m-%d}", hours % 24)
+
+
+class _ReadsOtherwise(StartOfHourMapper):
+    """A mapper of a user's own, whose keys are a day late."""
+
+    def decode(self, key: str, *, is_own: bool = False) -> datetime:
+        return super().decode(key, is_own=is_own) - timedelta(days=0 if is_own else 1)
+
+
+def test_a_mapper_that_reads_keys_itself_is_asked_for_every_key() -> None:
+    mapper = RollupMapper(_ReadsOtherwise(), DayWindow())
+    for hour in (0, 5):
+        (placed,) = mapper.placements(f"2026-03-10T{hour:02}:00:00")
+        assert (placed.key, placed.member) == ("2026-03-09", hour)
 
 
 @settings(max_examples=120)

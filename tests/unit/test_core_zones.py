@@ -4,12 +4,12 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.zones_of_the_world import zones, zones_and_instants
 from tidegate.core.errors import DefinitionError
-from tidegate.core.zones import first_instant, instant, local, zone_named
+from tidegate.core.zones import first_instant, instant, local, steady_offset, zone_named
 
 _SECOND = timedelta(seconds=1)
 days = st.dates(date(1975, 1, 2), date(2035, 12, 30))
@@ -76,6 +76,32 @@ def at(*parts: int) -> datetime:
 )
 def test_the_first_instant_of_feared_days(zone: str, day: date, first: datetime) -> None:
     assert first_instant(day, ZoneInfo(zone)) == first
+
+
+@settings(max_examples=300)
+@given(zones_and_instants())
+def test_with_a_steady_offset_a_time_is_shown_once_and_arithmetic_finds_it(
+    found: tuple[ZoneInfo, datetime],
+) -> None:
+    zone, at = found
+    wall = local(at, zone).replace(tzinfo=None, fold=0)
+    offset = steady_offset(wall, zone)
+    if offset is None:
+        assert len({local(at + timedelta(days=n), zone).utcoffset() for n in range(-4, 6)}) > 1
+    else:
+        shown = {wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
+        assert shown == {at} == {(wall - offset).replace(tzinfo=UTC)}
+
+
+def test_clocks_that_change_in_a_month_leave_its_other_days_steady() -> None:
+    zone = ZoneInfo("Europe/Berlin")  # the clocks go forward on 2026-03-29
+    steady = [day for day in range(1, 32) if steady_offset(datetime(2026, 3, day), zone) is not None]
+    assert steady == list(range(1, 27))
+
+
+@pytest.mark.parametrize("wall", [datetime.min, datetime.max])
+def test_no_offset_is_steady_where_the_calendar_ends(wall: datetime) -> None:
+    assert steady_offset(wall, ZoneInfo("UTC")) is None
 
 
 def test_a_skipped_time_is_what_the_wall_clock_shows_instead() -> None:

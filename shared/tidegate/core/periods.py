@@ -31,6 +31,10 @@ class Period(ABC):
     def next(self, start: datetime, zone: ZoneInfo) -> datetime:
         """The start of the period after the one that starts at `start`."""
 
+    @abstractmethod
+    def number(self, wall: datetime) -> int:
+        """Tells the period that a wall-clock time lies in from all others, where clocks do not change nearby."""
+
     def previous(self, start: datetime, zone: ZoneInfo) -> datetime:
         """The start of the period before the one that starts at `start`."""
         return self.floor(start - _MICROSECOND, zone)
@@ -99,6 +103,9 @@ class Minute(_ClockPeriod):
     rank = 0
     length = timedelta(minutes=1)
 
+    def number(self, wall: datetime) -> int:
+        return (wall.toordinal() * 24 + wall.hour) * 60 + wall.minute
+
     def elapsed(self, wall: datetime) -> timedelta:
         return timedelta(0, wall.second, wall.microsecond)
 
@@ -107,6 +114,9 @@ class Hour(_ClockPeriod):
     name = "hour"
     rank = 1
     length = timedelta(hours=1)
+
+    def number(self, wall: datetime) -> int:
+        return wall.toordinal() * 24 + wall.hour
 
     def elapsed(self, wall: datetime) -> timedelta:
         return timedelta(0, 60 * wall.minute + wall.second, wall.microsecond)
@@ -142,6 +152,9 @@ class Day(_DatePeriod):
     name = "day"
     rank = 2
 
+    def number(self, wall: datetime) -> int:
+        return wall.toordinal()
+
     def first_date(self, day: date) -> date:
         return day
 
@@ -155,6 +168,9 @@ class Week(_DatePeriod):
     name = "week"
     rank = 3
 
+    def number(self, wall: datetime) -> int:
+        return (wall.toordinal() - 1) // 7
+
     def first_date(self, day: date) -> date:
         return day - timedelta(days=day.weekday())
 
@@ -165,6 +181,9 @@ class Week(_DatePeriod):
 class Month(_DatePeriod):
     name = "month"
     rank = 4
+
+    def number(self, wall: datetime) -> int:
+        return wall.year * 12 + wall.month
 
     def first_date(self, day: date) -> date:
         return day.replace(day=1)
@@ -177,6 +196,9 @@ class Quarter(_DatePeriod):
     name = "quarter"
     rank = 5
 
+    def number(self, wall: datetime) -> int:
+        return wall.year * 4 + (wall.month - 1) // 3
+
     def first_date(self, day: date) -> date:
         return day.replace(month=day.month - (day.month - 1) % 3, day=1)
 
@@ -187,6 +209,9 @@ class Quarter(_DatePeriod):
 class Year(_DatePeriod):
     name = "year"
     rank = 6
+
+    def number(self, wall: datetime) -> int:
+        return wall.year
 
     def first_date(self, day: date) -> date:
         return day.replace(month=1, day=1)

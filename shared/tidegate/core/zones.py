@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from tidegate.core.errors import DefinitionError, DefinitionTypeError
 
 _SECOND = timedelta(seconds=1)
+_DAY = timedelta(days=1)
 
 
 @lru_cache(maxsize=1024)
@@ -71,6 +72,33 @@ def first_instant(day: date, zone: ZoneInfo) -> datetime:
     if midnight.utcoffset() == other.utcoffset() or (before := other.astimezone(UTC)) > at:
         return at
     return transition_between(before, at, zone)
+
+
+def steady_offset(wall: datetime, zone: ZoneInfo) -> timedelta | None:
+    """The offset from UTC that `zone` keeps on the local date of a wall-clock time and on the days around it.
+
+    None where its clocks change there, or the calendar ends. With one, every time of that date is shown once, and its
+    instant is the time less the offset: plain arithmetic, a tenth of what zoneinfo takes.
+    """
+    if (offset := _kept(wall.year, wall.month, None, zone)) is None:
+        offset = _kept(wall.year, wall.month, wall.day, zone)
+    return offset
+
+
+@lru_cache(maxsize=16_384)
+def _kept(year: int, month: int, day: int | None, zone: ZoneInfo) -> timedelta | None:
+    """The offset of a date, or of a whole month, with two days on either side; None where it changes.
+
+    One look a day is enough, since no zone changes its clocks to and fro within a day. Two days are more than any
+    change ever skipped or repeated.
+    """
+    days = range(-2, 34) if day is None else range(-2, 4)
+    try:
+        start = datetime(year, month, day or 1, tzinfo=zone).astimezone(UTC)
+        offsets = {(start + n * _DAY).astimezone(zone).utcoffset() for n in days}
+    except (OverflowError, ValueError):
+        return None
+    return offsets.pop() if len(offsets) == 1 else None
 
 
 def transition_between(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:

@@ -33,12 +33,27 @@ _PATTERNS: Final = {
 }
 
 
+_PLAIN: Final = {"%Y-%m-%d": 10, "%Y-%m-%dT%H": 13, "%Y-%m-%dT%H:%M": 16, "%Y-%m-%dT%H:%M:%S": 19}
+PLAIN_LENGTHS: Final = frozenset(_PLAIN.values())
+
+
+def plain_wall(key: str) -> datetime | None:
+    """The time that a key of one of PLAIN_LENGTHS names if it is written as `isoformat` does; None for any other."""
+    try:
+        wall = datetime.fromisoformat(key)
+    except ValueError:
+        return None
+    return wall if wall.isoformat().startswith(key) else None
+
+
 class Form:
     """One format. With `quarter`, the placeholder `{quarter}` stands for the quarter of the year."""
 
     def __init__(self, text: str, quarter: bool) -> None:
         self.text = text
         self.has_offset = "%z" in text
+        self.plain_length = _PLAIN.get(text, 0)
+        """The length of keys that `plain_wall` reads as this form does; 0 where the form is another."""
         self._quarter = quarter
         self._fields = _fields_of(text)
         self._needs_check = bool(_WEEKS.search(text))
@@ -68,6 +83,8 @@ class Form:
 
         Where the form has week numbers or a quarter, they must fit the date (rule F16).
         """
+        if len(key) == self.plain_length and (plain := plain_wall(key)) is not None:
+            return plain  # as strptime does, ten times as fast
         if self._strptime:
             try:
                 at = datetime.strptime(key, self.text)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from tidegate.core.errors import DefinitionTypeError, InvalidPartitionKeyError
 from tidegate.core.mappers.base import PartitionMapper
-from tidegate.core.mappers.forms import Form, check_placeholders, form_of
+from tidegate.core.mappers.forms import PLAIN_LENGTHS, Form, check_placeholders, form_of
 from tidegate.core.periods import DAY, HOUR, MONTH, QUARTER, WEEK, YEAR, Period
 from tidegate.core.zones import instant, local, zone_name, zone_named
 
@@ -113,6 +113,15 @@ class TemporalMapper(PartitionMapper, is_base=True):
         except OverflowError as error:
             raise self.out_of_range(key) from error
         raise self._unreadable(key)
+
+    @property
+    def plain_lengths(self) -> frozenset[int]:
+        """The lengths of upstream keys of which `plain_wall` gives the wall clock that `decode` reads."""
+        if type(self).decode is not TemporalMapper.decode:  # a mapper of the user's reads its keys itself
+            return frozenset()
+        if self._reads_iso_alike:
+            return PLAIN_LENGTHS if self.period.rank >= DAY.rank else PLAIN_LENGTHS - {len("YYYY-MM-DD")}
+        return frozenset({form_of(self.input_format).plain_length} - {0})
 
     def encode(self, start: datetime) -> str:
         """The key of the period that starts at an instant."""
