@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -19,7 +19,7 @@ from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinitionsView, definitions_view
-from tidegate.runtime.mapping import Known, Mapped, Plan, batch, map_event, plan
+from tidegate.runtime.mapping import Known, Mapped, Plan, batch_bytes, map_event, plan
 from tidegate.runtime.positions import Gap, Highs, Position, source_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.redis import connect_redis
@@ -74,6 +74,7 @@ class Mapper:
         outgoing: list[Outgoing] = []
         audit: list[AuditEntry] = []
         waiting = 0
+        stamp = -1
         for record in records:
             position = f"{tp.topic}/{tp.partition}@{record.offset}"
             try:
@@ -87,8 +88,11 @@ class Mapper:
                 if not highs.is_new(packed.source, event.offset):
                     metrics.REPEATS_DROPPED.labels(tp.topic).inc()
                     continue
-                await self._view.wait_for(event.definitions)
-                mapped, refused = map_event(event, self._plan_at(event.definitions), position)
+                if event.definitions != stamp:
+                    stamp = event.definitions
+                    await self._view.wait_for(stamp)
+                    plan_at_stamp = self._plan_at(stamp)
+                mapped, refused = map_event(event, plan_at_stamp, position)
                 audit += refused
                 for each in mapped:
                     shard = shard_of(each.job.id, each.target.placement.key, self._counts.shards)
@@ -109,7 +113,7 @@ def _packed(source: str, by_partition: Mapping[int, list[tuple[int, int, Mapped]
     return [
         Outgoing(CONTRIBUTIONS, partition, None, raw)
         for partition, entries in by_partition.items()
-        for raw in pack(entries, lambda some: batch(source, some).to_bytes())
+        for raw in pack(entries, partial(batch_bytes, source))
     ]
 
 

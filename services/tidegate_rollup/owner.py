@@ -29,7 +29,7 @@ from tidegate.runtime.consumer import BatchConsumer
 from tidegate.runtime.crash_points import crash_point
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView
 from tidegate.runtime.gaps import pass_accepted_gaps
-from tidegate.runtime.mapping import Mapped, Plan, batch, plan
+from tidegate.runtime.mapping import Mapped, Plan, batch_bytes, plan
 from tidegate.runtime.positions import Gap, Position, committed_positions, decide_start, source_of
 from tidegate.runtime.producer import audit_records, send_all
 from tidegate.runtime.settings import Settings
@@ -482,4 +482,4 @@ def _encode(source: str, requests: Sequence[RunRequest]) -> bytes:
 
 
 def _encode_again(source: str, mapped: Sequence[tuple[int, int, Mapped]]) -> bytes:
-    return batch(source, mapped, is_remapped=True).to_bytes()
+    return batch_bytes(source, mapped, is_remapped=True)

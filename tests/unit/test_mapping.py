@@ -4,13 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.contracts.accepted import AcceptedEvent
-from tidegate.contracts.contributions import ContributionBatch, MemberEvent
+from tidegate.contracts.contributions import Contribution, ContributionBatch, MemberEvent
 from tidegate.core.access import AssetAccessControl
 from tidegate.core.audit import AuditKind
 from tidegate.core.conditions import Condition
@@ -20,6 +21,7 @@ from tidegate.core.mappers import (
     FixedKeyMapper,
     IdentityMapper,
     PartitionMapper,
+    Placement,
     RollupMapper,
     StartOfDayMapper,
     StartOfMonthMapper,
@@ -33,8 +35,9 @@ from tidegate.core.timetables import (
 )
 from tidegate.core.windows import DayWindow, MonthWindow
 from tidegate.definitions import Asset, AssetAlias, Job
+from tidegate.definitions.routes import Target
 from tidegate.runtime.definitions_view import DefinedJob
-from tidegate.runtime.mapping import Known, Mapped, batch, map_event, plan
+from tidegate.runtime.mapping import Known, Mapped, batch_bytes, map_event, plan
 
 A, B, C = Asset("a"), Asset("b"), Asset("c")
 DAY = RollupMapper(StartOfDayMapper(timezone="America/Los_Angeles"), DayWindow())
@@ -59,6 +62,14 @@ def event(
 ) -> AcceptedEvent:
     when = None if date is None else to_us(date)
     return AcceptedEvent(5, 9, to_ms(AT), "src", event_id, asset, key, when, {"t": 1}, team, aliases)
+
+
+def read_back(source: str, entries: Sequence[tuple[int, int, Mapped]]) -> ContributionBatch:
+    """What readers find in a batch, which is written as any other message is."""
+    raw = batch_bytes(source, entries)
+    read = ContributionBatch.from_bytes(raw)
+    assert read.to_bytes() == raw
+    return read
 
 
 def jobs_of(mapped: Sequence[Mapped]) -> list[tuple[str, int]]:
@@ -361,7 +372,7 @@ def test_b014_a_date_hook_that_raises_costs_the_date_and_never_the_event(hook: s
         [defined("bad", A, _Custom(("k",), hook)), defined("copy", A), defined("day", A, StartOfDayMapper())]
     )
     mapped, (entry,) = map_event(event(key="2026-03-10T09:00:00", date=AT), ways, "p")
-    entries = batch("s", [(1, ordinal, each) for ordinal, each in enumerate(mapped)]).entries
+    entries = read_back("s", [(1, ordinal, each) for ordinal, each in enumerate(mapped)]).entries
     assert [(each.key, each.is_date_failed) for each in entries] == [
         ("k", True),
         ("2026-03-10T09:00:00", False),
@@ -393,7 +404,7 @@ def test_a_batch_says_each_job_and_each_event_once_and_loses_nothing(drawn: list
     for offset, (asset, key) in enumerate(drawn):
         mapped, _ = map_event(event(asset, key, event_id=f"e{offset}"), routes, "p")
         entries += [(offset, ordinal, each) for ordinal, each in enumerate(mapped)]
-    packed = ContributionBatch.from_bytes(batch("accepted-events/3", entries).to_bytes())
+    packed = read_back("accepted-events/3", entries)
     assert packed.source == "accepted-events/3"
     assert len(set(packed.jobs)) == len(packed.jobs)
     assert len({each.id for each in packed.events}) == len(packed.events)
@@ -403,10 +414,55 @@ def test_a_batch_says_each_job_and_each_event_once_and_loses_nothing(drawn: list
     ] == [(o, n, m.job, m.event, m.target.placement.key, m.asset) for o, n, m in entries]
 
 
+numbers = st.integers(0, 2**53)
+dates = st.none() | st.integers(-(2**55), 2**55)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            numbers,
+            st.builds(Placement, st.text(max_size=5), numbers, numbers, numbers),
+            dates,
+            st.sampled_from(["", "it failed"]),
+            st.none() | numbers,
+            dates,
+            st.lists(numbers, max_size=3).map(tuple),
+        ),
+        max_size=5,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_an_entry_is_written_as_its_message_is(
+    drawn: list[Any], is_remapped: bool, is_replayed: bool
+) -> None:
+    (mapped,), _ = map_event(event(), plan([defined("j", A)]), "p")
+    given_entries = [
+        (n, n + 1, Mapped(mapped.job, mapped.event, asset, Target(placement, decoded, problem, ends), *rest))
+        for n, (asset, placement, decoded, problem, ends, *rest) in enumerate(drawn)
+    ]
+    message = ContributionBatch(
+        source="s",
+        is_remapped=is_remapped,
+        is_replayed=is_replayed,
+        jobs=(mapped.job,) if drawn else (),
+        events=(mapped.event,) if drawn else (),
+        entries=tuple(
+            Contribution(
+                n, n + 1, 0, 0, placed[0], asset, *placed[1:], decoded, carried, bool(problem), ends, also
+            )
+            for n, (asset, placed, decoded, problem, ends, carried, also) in enumerate(drawn)
+        ),
+    )
+    raw = batch_bytes("s", given_entries, is_remapped=is_remapped, is_replayed=is_replayed)
+    assert raw == message.to_bytes()
+
+
 def test_two_events_that_look_alike_stay_two() -> None:
     routes = plan([defined("j", A)])
     first, second = (map_event(event(), routes, "p")[0][0] for _ in range(2))
-    packed = batch("s", [(1, 0, first), (2, 0, second)])
+    packed = read_back("s", [(1, 0, first), (2, 0, second)])
     assert [each.event for each in packed.entries] == [0, 1]
 
 

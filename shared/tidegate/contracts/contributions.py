@@ -3,6 +3,7 @@
 Contributions are packed: one record is a batch from one partition of accepted-events. Control records stand beside.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
@@ -94,6 +95,13 @@ class ContributionBatch(Message):
     jobs: tuple[JobRef, ...]
     events: tuple[MemberEvent, ...]
     entries: tuple[Contribution, ...]
+
+    def to_bytes_with(self, entries: Iterable[str]) -> bytes:
+        """As `to_bytes` of a batch that has none itself, with entries that are JSON already."""
+        without = self.to_bytes()
+        end = b"[]}"
+        assert without.endswith(end)
+        return b"%b[%b]}" % (without[: -len(end)], ",".join(entries).encode())
 
 
 class DefinitionChange(Message):

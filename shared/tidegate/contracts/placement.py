@@ -4,6 +4,7 @@ CRC-32 of UTF-8: stable across processes and machines, and in the standard libra
 explicitly, since clients of other languages hash keys differently.
 """
 
+from functools import lru_cache
 from zlib import crc32
 
 
@@ -14,7 +15,13 @@ def partition_of(name: str, partitions: int) -> int:
 
 def shard_of(job: str, key: str, shards: int) -> int:
     """The shard of Redis that holds the rounds of (job, downstream key)."""
-    return crc32(f"{job}\0{key}".encode()) % shards
+    return crc32(key.encode(), _crc_of(job)) % shards
+
+
+@lru_cache(maxsize=16_384)
+def _crc_of(job: str) -> int:
+    """The check sum of a job and what parts it from the key, from where that of the key goes on."""
+    return crc32(f"{job}\0".encode())
 
 
 def contributions_partition(shard: int, partitions: int) -> int:

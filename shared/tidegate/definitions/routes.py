@@ -107,7 +107,7 @@ class Keys:
     def _look_up(self, key: str) -> Taken:
         """What a key gives apart from the producer's date; remembered where it counts, since keys repeat."""
         try:
-            taken = _dated(tuple(self._target(placement) for placement in self.mapper.placements(key)))
+            taken = _dated(tuple(map(self._target, self.mapper.placements(key))))
         except FanOutExceededError as error:
             details = {"cap": error.cap, "source": error.source, "wanted": error.wanted}
             return _refused(AuditKind.FAN_OUT_EXCEEDED, _text_of(error), details)
@@ -170,12 +170,14 @@ class Route:
     """The asset's place in the job's condition."""
     leaf: Leaf
     mapper: PartitionMapper
+    alike: Keys | None = field(init=False)
+    """Of routes with the same, every one takes an event with a key as the others do; None for a job that takes none."""
     _keys: Keys = field(init=False)
-    _is_partitioned: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._keys = keys_of(self.mapper)
-        self._is_partitioned = isinstance(self.job.schedule, PartitionedAssetTimetable)
+        is_partitioned = isinstance(self.job.schedule, PartitionedAssetTimetable)
+        self.alike = self._keys if is_partitioned else None
 
     def take(self, key: str | None, date: int | None) -> Taken:
         """Where an event with this partition key and date (microseconds since 1970) counts.
@@ -183,12 +185,12 @@ class Route:
         Raises nothing: whatever a mapper raises becomes a note. A job whose schedule maps no partitions takes events
         without a key only (B010).
         """
-        if not self._is_partitioned:
+        if self.alike is None:
             return self._take_whole(key)
         if key is None:
             reason = f"the event has no partition_key, which job {self.job.id!r} is scheduled on"
             return _refused(AuditKind.NO_PARTITION_KEY, reason)
-        return self._keys.take(key, date)
+        return self.alike.take(key, date)
 
     def refusal(self, team: str | None, producer: AssetAccessControl | None) -> Note | None:
         """Why an event of `team` must not reach the job (B069), None where it may.
@@ -332,9 +334,9 @@ def label(leaf: Leaf) -> str:
 
 def _dated(targets: tuple[Target, ...]) -> Taken:
     """Where an event counts, with a note where a date is missing that should be there."""
-    if not (problems := dict.fromkeys(target.problem for target in targets if target.problem)):
+    if not (problems := [target.problem for target in targets if target.problem]):
         return Taken(targets)
-    reason = "; ".join(problems) + "; the event counts without a date"
+    reason = "; ".join(dict.fromkeys(problems)) + "; the event counts without a date"
     return Taken(targets, notes=(Note(AuditKind.PARTITION_DATE_FAILED, reason),))
 
 

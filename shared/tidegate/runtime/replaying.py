@@ -25,7 +25,7 @@ from tidegate.core.audit import AuditKind
 from tidegate.core.instants import to_ms
 from tidegate.runtime.definitions_view import DefinedJob, DefinitionsView, definitions_view
 from tidegate.runtime.log_consumer import log_consumer
-from tidegate.runtime.mapping import Mapped, Plan, batch, map_event, plan
+from tidegate.runtime.mapping import Mapped, Plan, batch_bytes, map_event, plan
 from tidegate.runtime.positions import Highs, committed_positions, source_of
 from tidegate.runtime.producer import acknowledged_producer, audit_records, send_all
 from tidegate.runtime.topic_admin import admin_client
@@ -169,7 +169,7 @@ def records_of(made: Iterable[Made], counts: Installation) -> list[Outgoing]:
 
 
 def _encode(source: str, entries: Sequence[tuple[int, int, Mapped]]) -> bytes:
-    return batch(source, entries, is_replayed=True).to_bytes()
+    return batch_bytes(source, entries, is_replayed=True)
 
 
 def _replay_of(view: DefinitionsView, job: str, since: datetime | None) -> Replay:
