@@ -5,9 +5,8 @@ The mapper maps events as they come; the rollup maps again what waits in rounds 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring
 from typing import Any, NamedTuple
-
-from pydantic_core import to_json
 
 from tidegate.contracts.accepted import AcceptedEvent
 from tidegate.contracts.audit import AuditEntry, audit_id
@@ -183,15 +182,16 @@ def batch_bytes(
 ) -> bytes:
     """A record of `contributions` from (offset, ordinal, contribution), with jobs and events written once.
 
-    An entry is one text from parts of which most recur: to build a `Contribution` and have it serialized takes three
-    times as long.
+    An entry is written as text, the last part of which recurs where many jobs take an event alike: to build a
+    `Contribution` and have it serialized takes three times as long.
     """
     jobs: dict[JobRef, int] = {}
     numbers: dict[int, int] = {}
     """Of jobs by identity, since to hash a reference takes as long as all the rest."""
     events: dict[int, int] = {}
     members: list[MemberEvent] = []
-    targets: dict[int, tuple[str, str, str]] = {}
+    tails: dict[tuple[int, int, int | None, tuple[int, ...]], str] = {}
+    """What follows the event's number, by what it is made of; targets by identity."""
     written = []
     for offset, ordinal, (job, member, asset, target, carried, also) in entries:
         if (number := numbers.get(id(job))) is None:
@@ -199,12 +199,10 @@ def batch_bytes(
         if (event := events.get(id(member))) is None:
             event = events[id(member)] = len(members)
             members.append(member)
-        if (parts := targets.get(id(target))) is None:
-            parts = targets[id(target)] = _parts_of(target)
-        key, counts, rest = parts
-        date = "null" if carried is None else carried
-        others = _json(also) if also else "[]"
-        written.append(f"[{offset},{ordinal},{number},{event},{key},{asset},{counts},{date},{rest},{others}]")
+        made_of = (id(target), asset, carried, also)
+        if (tail := tails.get(made_of)) is None:
+            tail = tails[made_of] = _tail(target, asset, carried, also)
+        written.append(f"[{offset},{ordinal},{number},{event},{tail}]")
     # Built from our own values, so there is nothing to validate; readers do.
     head = ContributionBatch.model_construct(
         v=1,
@@ -218,15 +216,17 @@ def batch_bytes(
     return head.to_bytes_with(written)
 
 
-def _parts_of(target: Target) -> tuple[str, str, str]:
-    """As JSON the fields of a contribution that its target gives: the key, `member` to `decoded`, and the last ones."""
-    (key, *counts), decoded, problem, ends = target
+def _tail(target: Target, asset: int, carried: int | None, also: tuple[int, ...]) -> str:
+    """A contribution's fields from `key` on, as JSON."""
+    (key, place, size, needed), decoded, problem, ends = target
+    date = "null" if decoded is None else decoded
+    brought = "null" if carried is None else carried
     failed = "true" if problem else "false"
-    return _json(key), _json([*counts, decoded])[1:-1], f"{failed},{'null' if ends is None else ends}"
-
-
-def _json(value: object) -> str:
-    return to_json(value).decode()
+    end = "null" if ends is None else ends
+    others = ",".join(map(str, also))
+    return (
+        f"{encode_basestring(key)},{asset},{place},{size},{needed},{date},{brought},{failed},{end},[{others}]"
+    )
 
 
 def _entry(note: Note, event: AcceptedEvent, route: Route, position: str, service: str) -> AuditEntry:
