@@ -17,6 +17,7 @@ from tidegate.core.mappers import (
     StartOfDayMapper,
     StartOfHourMapper,
     StartOfMonthMapper,
+    StartOfQuarterMapper,
 )
 from tidegate.core.mappers.membership import CalendarMembership
 from tidegate.core.mappers.temporal import MAPPER_OF_PERIOD
@@ -93,8 +94,11 @@ def test_a_key_is_placed_by_its_wall_clock_alone_as_it_is_by_its_instant(
     mapper = MAPPER_OF_PERIOD[window.period.name](timezone=str(zone))
     membership = CalendarMembership(mapper, window)
     for each in (at, *(at + away for away in nearby)):
-        key = local(each, zone).replace(tzinfo=None).isoformat()[:length]
-        if length > 10 or window.period.rank >= DAY.rank:
+        wall = local(each, zone).replace(tzinfo=None).isoformat()[:length]
+        keys = (
+            (wall, each.isoformat()) if length > 10 or window.period.rank >= DAY.rank else (each.isoformat(),)
+        )
+        for key in keys:
             assert membership.places(key) == membership._places_at(mapper.decode(key))
 
 
@@ -114,6 +118,16 @@ class _ReadsOtherwise(StartOfHourMapper):
 
     def decode(self, key: str, *, is_own: bool = False) -> datetime:
         return super().decode(key, is_own=is_own) - timedelta(days=0 if is_own else 1)
+
+
+def test_a_key_at_the_end_of_the_calendar_is_refused_in_the_same_words_in_every_form() -> None:
+    mapper = RollupMapper(StartOfQuarterMapper(), QuarterWindow())
+    told = set()
+    for key in ("9999-12-31T00:00:00", "9999-12-31T00:00:00Z"):
+        with pytest.raises(InvalidPartitionKeyError) as raised:
+            mapper.placements(key)
+        told.add(str(raised.value).replace(key, "KEY"))
+    assert len(told) == 1
 
 
 def test_a_mapper_that_reads_keys_itself_is_asked_for_every_key() -> None:
