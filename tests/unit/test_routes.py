@@ -347,8 +347,18 @@ def test_a_route_forgets_keys_before_their_targets_fill_the_memory() -> None:
     held = 0
     for n in range(200):
         assert len(way.take(f"k{n}", None).targets) == 1000
+        assert way.take(f"k{n}", None) is way.take(f"k{n}", None)
         held = max(held, sum(len(taken.targets) for taken in way._keys._known.values()))
     assert 30_000 < held <= 65_536
+
+
+def test_keys_that_come_once_are_not_remembered_nor_their_downstream_keys_for_ever() -> None:
+    way = route(IdentityMapper())
+    for n in range(70_000):
+        way.take(f"k{n}", None)
+    assert not way._keys._known
+    assert len(way._keys._once) <= 65_536
+    assert len(way._keys._named) <= 65_536
 
 
 # Jobs without partitions

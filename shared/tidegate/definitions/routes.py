@@ -26,7 +26,8 @@ UNPARTITIONED: Final = ""
 """The one downstream key of a job without partitions; no event can have it."""
 
 _REMEMBERED: Final = 65_536
-"""Keys and targets that one route remembers; a key that fans out takes the room of all its targets."""
+"""Keys and targets that one route remembers; a key that fans out takes the room of all its targets. Likewise keys that
+came once, and downstream keys."""
 
 _SAID: Final = 1000
 """Characters of an error's text that an audit entry carries."""
@@ -69,6 +70,9 @@ class Keys:
     """What a mapper makes of keys and dates; remembered, since keys repeat, and jobs share mappers that are equal."""
 
     mapper: PartitionMapper
+    _once: set[str] = field(default_factory=set)
+    """Keys that came once. Only what comes again is remembered: mostly no key does, and what is kept for long costs the
+    garbage collector as much as mapping it."""
     _known: dict[str, Taken] = field(default_factory=dict)
     _size: int = 0
     _named: dict[str, tuple[int | None, str, int | None]] = field(default_factory=dict)
@@ -105,7 +109,7 @@ class Keys:
         return namer if isinstance(namer, TemporalMapper) else None
 
     def _look_up(self, key: str) -> Taken:
-        """What a key gives apart from the producer's date; remembered where it counts, since keys repeat."""
+        """What a key gives apart from the producer's date; remembered where it counts and came before."""
         try:
             taken = _dated(tuple(map(self._target, self.mapper.placements(key))))
         except FanOutExceededError as error:
@@ -120,16 +124,22 @@ class Keys:
         if not taken.targets:
             reason = f"{type(self.mapper).__name__} gives no downstream key for partition key {key!r}"
             return _refused(AuditKind.MAPPING_FAILED, reason)
+        if key not in self._once:
+            if len(self._once) >= _REMEMBERED:
+                self._once.clear()
+            self._once.add(key)
+            return taken
         self._size += 1 + len(taken.targets)
         if self._size > _REMEMBERED:
             self._known.clear()
-            self._named.clear()
             self._size = 1 + len(taken.targets)
         self._known[key] = taken
         return taken
 
     def _target(self, placement: Placement) -> Target:
         if (named := self._named.get(placement.key)) is None:
+            if len(self._named) >= _REMEMBERED:
+                self._named.clear()
             date, problem = named_date(self.mapper, validate_key(placement.key))
             named = self._named[placement.key] = (date, problem, self._ends(date))
         return Target(placement, *named)
