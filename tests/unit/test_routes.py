@@ -342,6 +342,19 @@ def test_a_mapper_that_gives_what_is_no_key_gives_nothing(bad: str) -> None:
     assert only_note(taken).kind is AuditKind.MAPPING_FAILED
 
 
+def test_what_a_mapper_counts_in_is_written_as_whole_numbers() -> None:
+    @dataclass(frozen=True)
+    class _Counted(IdentityMapper):
+        size: Any = True
+
+        def placements(self, key: str) -> tuple[Placement, ...]:
+            return (Placement(key, False, self.size, self.size),)
+
+    (target,) = route(_Counted()).take("k", None).targets
+    assert [*map(repr, target.placement)] == ["'k'", "0", "1", "1"]
+    assert "TypeError" in only_note(route(_Counted(1.5)).take("k", None)).reason
+
+
 def test_a_route_forgets_keys_before_their_targets_fill_the_memory() -> None:
     way = route(_Custom(tuple(map(str, range(1000)))))
     held = 0

@@ -3,6 +3,7 @@
 The mapper service and simulations follow the same routes, so that both mean the same by a definition.
 """
 
+import operator
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -142,6 +143,9 @@ class Keys:
                 self._named.clear()
             date, problem = named_date(self.mapper, validate_key(placement.key))
             named = self._named[placement.key] = (date, problem, self._ends(date))
+        key, *counts = placement
+        if {int} != {*map(type, counts)}:  # by a window of the user's: a bool would be written as one
+            placement = Placement(key, *(int(operator.index(each)) for each in counts))
         return Target(placement, *named)
 
     def _ends(self, date: int | None) -> int | None:
