@@ -6,16 +6,24 @@ from typing import Any, Final
 
 from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import DeadlineReached, JobRef, OperatorAction
-from tidegate.contracts.runs import RunRequest
+from tidegate.contracts.runs import EncodedRequest
 from tidegate.contracts.topics import CONTRIBUTIONS
 from tidegate.core.audit import AuditKind
-from tidegate_rollup.outbox import SERVICE, OutboxItem, StoredEvent, events_in, run_request, stored_event
+from tidegate_rollup.outbox import (
+    SERVICE,
+    OutboxItem,
+    StoredEvent,
+    events_in,
+    failure,
+    run_request,
+    stored_event,
+)
 
 NAMED_AT_ONCE: Final = 50
 """Events that one audit entry names: each may take some 10 KiB."""
 
 
-def acted(each: OutboxItem, partition: int) -> tuple[RunRequest | None, list[AuditEntry]]:
+def acted(each: OutboxItem, partition: int) -> tuple[EncodedRequest | None, list[AuditEntry]]:
     """The run that a control started or failed, if any, and what has to be audited."""
     control = each.control
     assert control is not None
@@ -45,7 +53,7 @@ def acted(each: OutboxItem, partition: int) -> tuple[RunRequest | None, list[Aud
     request, conflict = run_request(each)
     audit = [conflict] if conflict else []
     if what == "fail":
-        audit += _entries(each, partition, AuditKind.DEADLINE_FAILED, request.failed or "", named)
+        audit += _entries(each, partition, AuditKind.DEADLINE_FAILED, failure(each.lines), named)
     elif isinstance(control, OperatorAction):
         audit += _entries(each, partition, AuditKind.ROUND_FIRED, "the round was fired as it was", named)
     return request, audit

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
+from pydantic_core import from_json
+
 from tidegate.contracts.audit import AuditEntry, audit_id
 from tidegate.contracts.contributions import DeadlineReached, JobRef, OperatorAction
-from tidegate.contracts.runs import RunRequest, TriggeringEvent, WindowProgress
+from tidegate.contracts.runs import EncodedRequest, encoded
 from tidegate.contracts.topics import CONTRIBUTIONS, MAX_INTERNAL_BYTES
 from tidegate.core.audit import AuditKind
 from tidegate.core.dates import ContributedDate, resolve_partition_date
@@ -112,17 +115,27 @@ def stored_event(values: Sequence[Any]) -> StoredEvent:
 
 def events_in(fields: Sequence[str]) -> list[tuple[int, int, StoredEvent]]:
     """(asset, member, event) of a round's fields and values, in that order, several of one member by key."""
-    found = [
-        (name.split(":", 3), value)
-        for name, value in zip(fields[::2], fields[1::2], strict=True)
-        if name.startswith(("m:", "x:"))
-    ]
-    read = json.loads(f"[[{'],['.join(value for _, value in found)}]]") if found else []
-    events = [
-        (int(asset), int(member), stored_event(values))
-        for ((_, asset, member, *_), _), values in zip(found, read, strict=True)
-    ]
+    places, texts = [], []
+    for name, value in zip(fields[::2], fields[1::2], strict=True):
+        if name.startswith(("m:", "x:")):
+            places.append(_place_of(name))
+            texts.append(value)
+    events = (
+        [
+            (asset, member, stored_event(values))
+            for (asset, member), values in zip(places, from_json(f"[[{'],['.join(texts)}]]"), strict=True)
+        ]
+        if texts
+        else []
+    )
     return sorted(events, key=lambda one: (one[0], one[1], one[2].key or ""))
+
+
+@lru_cache(maxsize=4_096)
+def _place_of(name: str) -> tuple[int, int]:
+    """(asset, member) that a field is for."""
+    _, asset, member, *_ = name.split(":", 3)
+    return int(asset), int(member)
 
 
 class _FiredRound(NamedTuple):
@@ -139,66 +152,51 @@ def _fired_round(fields: Sequence[str]) -> _FiredRound:
     expected: dict[int, int] = {}
     dates: list[int] = []
     for name, value in zip(fields[::2], fields[1::2], strict=True):
-        kind, _, rest = name.partition(":")
-        if kind == "count":
-            arrived[int(rest)] = int(value)
-        elif kind == "need":
-            expected[int(rest)] = int(value.split()[0])
-        elif kind == "date":
+        if name.startswith("count:"):
+            arrived[int(name[6:])] = int(value)
+        elif name.startswith("need:"):
+            expected[int(name[5:])] = int(value.split()[0])
+        elif name.startswith("date:"):
             dates.append(int(value))
     events = events_in(fields)
     return _FiredRound(events, [(asset, arrived[asset], expected[asset]) for asset in sorted(arrived)], dates)
 
 
-def run_request(each: OutboxItem) -> tuple[RunRequest, AuditEntry | None]:
+def run_request(each: OutboxItem) -> tuple[EncodedRequest, AuditEntry | None]:
     """The request of a fired round, and the audit entry where its dates were in conflict."""
     payload = each.payload
-    job, key = JobRef(*payload["job"]), payload["key"]
+    job, key, control = JobRef(*payload["job"]), payload["key"], each.control
     fired = _fired_round(each.lines)
-    stored = fired.events
-    control = each.control
-    dates = [ContributedDate(from_us(date), True) for date in fired.dates]
-    resolved = resolve_partition_date([*dates, *(event.contributed_date for _, _, event in stored)])
-    request = RunRequest(
-        offset=each.offset,
-        ordinal=each.ordinal,
-        run_id=run_id(job, key, payload["generation"], (event for _, _, event in stored)),
-        job=job.id,
-        incarnation=job.incarnation,
-        revision=job.revision,
-        partition_key=key or None,
-        partition_date=resolved.at,
-        generation=payload["generation"],
-        cause="assets" if control is None else "deadline" if control.kind == "deadline" else "manual",
-        is_partial=control is not None,
-        completed_by=stored_event(payload["event"]).id if control is None else None,
-        failed=_failure(fired) if isinstance(control, DeadlineReached) and control.then == "fail" else None,
-        windows=tuple(
-            WindowProgress(asset=job.assets[asset], arrived=arrived, expected=expected)
+    resolved = resolve_partition_date(_distinct_dates(fired))
+    name = run_id(job, key, payload["generation"], (event for _, _, event in fired.events))
+    is_failed = isinstance(control, DeadlineReached) and control.then == "fail"
+    request = {
+        "offset": each.offset,
+        "ordinal": each.ordinal,
+        "run_id": name,
+        "job": job.id,
+        "incarnation": job.incarnation,
+        "revision": job.revision,
+        "partition_key": key or None,
+        "partition_date": resolved.at,
+        "generation": payload["generation"],
+        "cause": "assets" if control is None else "deadline" if control.kind == "deadline" else "manual",
+        "is_partial": control is not None,
+        "completed_by": stored_event(payload["event"]).id if control is None else None,
+        "failed": failure(each.lines) if is_failed else None,
+        "windows": [
+            {"asset": job.assets[asset], "arrived": arrived, "expected": expected}
             for asset, arrived, expected in fired.windows
-        ),
-        events=tuple(
-            TriggeringEvent(
-                asset=event.asset or job.assets[asset],
-                id=event.id,
-                source=event.source,
-                member=member,
-                partition_key=event.key,
-                partition_date=None if event.date is None else from_us(event.date),
-                received_at=from_ms(event.at),
-                extra=event.extra,
-                routes=event.routes(job, asset),
-            )
-            for asset, member, event in stored
-        ),
-    )
-    size = len(request.to_bytes())
-    if size > MAX_INTERNAL_BYTES // 2:
-        request = request.model_copy(update={"events": (), "oversize": size})
+        ],
+        "events": [_triggering(job, asset, member, event) for asset, member, event in fired.events],
+    }
+    raw = encoded(request)
+    if len(raw) > MAX_INTERNAL_BYTES // 2:
+        raw = encoded({**request, "events": (), "oversize": len(raw)})
     if not resolved.conflict:
-        return request, None
+        return EncodedRequest(job.id, raw), None
     conflict = AuditEntry(
-        id=audit_id(AuditKind.PARTITION_DATE_CONFLICT, request.run_id),
+        id=audit_id(AuditKind.PARTITION_DATE_CONFLICT, name),
         kind=AuditKind.PARTITION_DATE_CONFLICT,
         service=SERVICE,
         at=payload["at"],
@@ -206,11 +204,46 @@ def run_request(each: OutboxItem) -> tuple[RunRequest, AuditEntry | None]:
         job=job.id,
         partition_key=key or None,
     )
-    return request, conflict
+    return EncodedRequest(job.id, raw), conflict
 
 
-def _failure(fired: _FiredRound) -> str:
-    arrived, expected = (sum(window[n] for window in fired.windows) for n in (1, 2))
+def _distinct_dates(fired: _FiredRound) -> list[ContributedDate]:
+    """What the events say of the date, each only once, since most say the same or nothing."""
+    said = {(event.carried is False, event.carried): event for _, _, event in fired.events}
+    return [
+        *(ContributedDate(from_us(date), True) for date in fired.dates),
+        *(event.contributed_date for event in said.values()),
+    ]
+
+
+def _triggering(job: JobRef, asset: int, member: int, event: StoredEvent) -> dict[str, Any]:
+    """A `TriggeringEvent`, without the fields that it has no value for."""
+    said = {
+        "asset": event.asset or job.assets[asset],
+        "id": event.id,
+        "source": event.source,
+        "member": member,
+    }
+    if event.key is not None:
+        said["partition_key"] = event.key
+    if event.date is not None:
+        said["partition_date"] = from_us(event.date)
+    said["received_at"] = _received_at(event.at)
+    if event.extra is not None:
+        said["extra"] = event.extra
+    if (routes := event.routes(job, asset)) is not None:
+        said["routes"] = routes
+    return said
+
+
+_received_at = lru_cache(maxsize=1_024)(from_ms)
+"""Events come many at a time."""
+
+
+def failure(fields: Sequence[str]) -> str:
+    """Why the run of a round fails that its deadline ended."""
+    windows = _fired_round(fields).windows
+    arrived, expected = (sum(window[n] for window in windows) for n in (1, 2))
     return f"the deadline of the round passed with {arrived} of {expected} members"
 
 

@@ -22,7 +22,7 @@ from tidegate.contracts.contributions import DeadlineReached, DefinitionChange, 
 from tidegate.contracts.outgoing import Outgoing
 from tidegate.contracts.packing import pack
 from tidegate.contracts.placement import contributions_partition, partition_of, shard_of, shards_of_partition
-from tidegate.contracts.runs import RunRequest, RunRequestBatch
+from tidegate.contracts.runs import EncodedRequest, encoded_batch
 from tidegate.contracts.topics import CONTRIBUTIONS, RUN_REQUESTS
 from tidegate.runtime import metrics
 from tidegate.runtime.consumer import BatchConsumer
@@ -382,7 +382,7 @@ class PartitionOwner:
             again, closed = mapped_again
             audit += noted + closed
             source = self._source_of(partition, shard)
-            encode = partial(_encode, source)
+            encode = partial(encoded_batch, source)
             for target, some in requests.items():
                 outgoing += (Outgoing(RUN_REQUESTS, target, None, raw) for raw in pack(some, encode))
                 metrics.ROUNDS_FIRED.inc(len(some))
@@ -424,9 +424,9 @@ class PartitionOwner:
 
     def _written_out(
         self, partition: int, outbox: Sequence[OutboxItem]
-    ) -> tuple[dict[int, list[RunRequest]], list[AuditEntry]]:
+    ) -> tuple[dict[int, list[EncodedRequest]], list[AuditEntry]]:
         """The run requests of an outbox by the partition of their job, and the audit entries."""
-        requests: dict[int, list[RunRequest]] = {}
+        requests: dict[int, list[EncodedRequest]] = {}
         audit: list[AuditEntry] = []
         for each in outbox:
             if each.is_audit:
@@ -475,10 +475,6 @@ class PartitionOwner:
         defined = view.job_from(job_id, revision)
         jobs = [] if defined is None else [defined]
         return defined, plan(jobs, view.assets_at(stamp), multi_team=view.is_multi_team_at(stamp))
-
-
-def _encode(source: str, requests: Sequence[RunRequest]) -> bytes:
-    return RunRequestBatch(source=source, requests=tuple(requests)).to_bytes()
 
 
 def _encode_again(source: str, mapped: Sequence[tuple[int, int, Mapped]]) -> bytes:

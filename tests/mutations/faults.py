@@ -155,8 +155,8 @@ FAULTS: Final = (
     ),
     _rollup(
         "outbox",
-        "if size > MAX_INTERNAL_BYTES // 2:",
-        "if size > MAX_INTERNAL_BYTES * 2:",
+        "if len(raw) > MAX_INTERNAL_BYTES // 2:",
+        "if len(raw) > MAX_INTERNAL_BYTES * 2:",
         "test_a_request_too_large_to_send_keeps_its_name_and_size_and_loses_its_events",
     ),
     _rollup(

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
+from tests.requested import acted, run_request
 from tidegate.contracts.contributions import (
     Contribution,
     ContributionBatch,
@@ -49,10 +50,9 @@ from tidegate.core.rounds import (
     fold,
     withdraw,
 )
-from tidegate_rollup.acted import acted
 from tidegate_rollup.again import waiting
 from tidegate_rollup.inputs import Control, Entry, Input, by_shard, inputs_of
-from tidegate_rollup.outbox import OutboxItem, audit_entry, run_request
+from tidegate_rollup.outbox import OutboxItem, audit_entry
 from tidegate_rollup.store import Applied, Refused, RoundStore
 
 HORIZON_MS = 1_000

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.requested import acted, run_request
 from tidegate.contracts.contributions import (
     Contribution,
     ContributionBatch,
@@ -22,7 +23,7 @@ from tidegate.contracts.placement import shard_of
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES, MIB
 from tidegate.core.audit import AuditKind
 from tidegate.core.instants import from_ms, from_us
-from tidegate_rollup.acted import NAMED_AT_ONCE, acted
+from tidegate_rollup.acted import NAMED_AT_ONCE
 from tidegate_rollup.inputs import (
     ENTRIES_PER_PART,
     Control,
@@ -34,7 +35,7 @@ from tidegate_rollup.inputs import (
     inputs_of,
     script_arguments,
 )
-from tidegate_rollup.outbox import OutboxItem, StoredEvent, audit_entry, outbox_items, run_id, run_request
+from tidegate_rollup.outbox import OutboxItem, StoredEvent, audit_entry, outbox_items, run_id
 
 JOB = JobRef("day", "i1", 7, (0,), ("a", "b"), ((0, 1),))
 PLAIN = JobRef("each", "i1", 8, (), ("a",), ((0,),))
@@ -246,6 +247,39 @@ def test_a_missing_date_is_false_and_a_date_before_1970_is_kept() -> None:
 
 
 # What comes back
+
+
+@given(
+    texts,
+    texts,
+    st.none() | texts,
+    st.none() | st.integers(-(10**15), 10**15),
+    st.integers(0, 4 * 10**12),
+    st.booleans(),
+)
+def test_a_request_is_written_as_its_model_would_write_it(
+    event_id: str, source: str, key: str | None, date: int | None, at: int, is_named: bool
+) -> None:
+    """`run_request` of these tests holds every request to that."""
+    extra = {"none": None, "deep": [None, {"nan": float("nan"), "f": 1e22}]} if is_named else None
+    values = [
+        "d" * 16,
+        key,
+        event_id,
+        source,
+        at,
+        date,
+        date,
+        extra,
+        *(["other", "team", ["z"], [1]] if is_named else []),
+    ]
+    request, _ = run_request(fired("m:0:1", json.dumps(values)[1:-1], "count:0", 1, "need:0", "3 3"))
+    (event,) = request.events
+    assert (event.id, event.source, event.partition_key) == (event_id, source, key)
+    assert (event.received_at, request.partition_date) == (
+        from_ms(at),
+        None if date is None else from_us(date),
+    )
 
 
 def stored(
