@@ -1,12 +1,12 @@
 """What goes into the rollup's script: records of `contributions` as inputs of shards, and those as its arguments."""
 
 import json
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -142,29 +142,79 @@ class _Part:
     """Contributions of one job revision to one round, all mapped for the first time or all again."""
 
     round: int
-    job: int
+    name: bytes
     key: str
+    job: int
+    newest: int
+    """Revision of its job that the batch had brought by then."""
     fields: list[str]
     is_remapped: bool
     places: dict[tuple[int, int], int] = field(default_factory=dict)
-    entries: list[tuple[str | int, ...]] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    """The places of the members that the entries are."""
+    events: list[str] = field(default_factory=list)
+    groups: list["_Group"] = field(default_factory=list)
 
-    def takes(self, job: int, entry: Entry) -> bool:
-        return self.job == job and self.is_remapped == entry.is_remapped
+    def takes(self, job: int, newest: int, is_remapped: bool) -> bool:
+        return (
+            self.job == job
+            and self.newest == newest
+            and self.is_remapped == is_remapped
+            and len(self.order) < ENTRIES_PER_PART
+        )
 
-    def written_out(self, name: str) -> tuple[Any, ...]:
-        return (self.round, name, _json(self.key), self.job, self.fields, self.entries, self.is_remapped)
+    def written_out(self) -> tuple[Any, ...]:
+        # Where no member comes twice, their places are those of the entries.
+        order = self.order if len(self.order) > len(self.places) else False
+        groups = [group.written_out() for group in self.groups]
+        return (self.round, _json(self.key), self.job, self.fields, groups, order, self.is_remapped)
 
-    def place_of(self, asset: int, member: int) -> int:
-        """The place of a member's field, from 1."""
+    def add_member(self, asset: int, member: int) -> None:
+        """Put down the place of a member's field, from 1."""
         if (place := self.places.get((asset, member))) is None:
             self.fields.append(f"m:{asset}:{member}")
             place = self.places[asset, member] = len(self.fields)
-        return place
+        self.order.append(place)
 
 
-def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
-    """The names of the rounds that `entries` touch, and the batch as apply.lua takes it.
+@dataclass(slots=True)
+class _Group:
+    """Entries of a part that follow each other and differ only in where they stand within their record, and in the
+    member and the event."""
+
+    shared: tuple[Any, ...]
+    at: int
+    ordinals: list[int] = field(default_factory=list)
+    coordinates: list[int] = field(default_factory=list)
+
+    def written_out(self) -> tuple[Any, ...]:
+        source, offset, asset, size, needed, decoded, due = self.shared
+        return (
+            source,
+            offset,
+            self.at,
+            asset,
+            -1 if needed > size else needed,
+            f"{size} {needed}",
+            False if decoded is None else str(decoded),  # the script would round a number
+            self.ordinals,
+            _json(self.coordinates),  # a text, since the script seldom has to read it
+            *due,
+        )
+
+
+class Arguments(NamedTuple):
+    """A batch as apply.lua takes it."""
+
+    rounds: list[str]
+    """Their names."""
+    batch: str
+    events: str
+    """A line each; none can hold a line break."""
+
+
+def script_arguments(entries: Sequence[Input]) -> Arguments:
+    """`entries` for the script.
 
     What may change a job, since it brings a newer revision than the batch had before, ends the parts of its rounds.
     """
@@ -175,7 +225,8 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
     latest_of: dict[str, _Source] = {}
     """By name of the source."""
     parts: list[_Part | tuple[int | str, ...]] = []
-    latest: dict[tuple[str, int], _Part] = {}
+    latest: dict[str, _Part] = {}
+    """By name of the round."""
     newest: dict[str, int] = {}
     repeats = 0
     for entry in entries:
@@ -187,65 +238,50 @@ def script_arguments(entries: Sequence[Input]) -> tuple[list[str], str]:
                 parts.append((0, record.job, *change))
                 continue
             name = round_name(record.job, record.incarnation, record.key)
-            latest.pop((name, newest.get(record.job, -1)), None)
+            latest.pop(name, None)
             parts.append(_control(rounds.setdefault(name, len(rounds) + 1), name, entry, record))
             continue
-        job, each = entry.job, entry.contribution
-        coordinates, at = (each.offset, each.ordinal), entry.at if entry.is_replayed else None
-        source = latest_of.get(entry.source)
-        if source is None or source.at != at:
-            source = _Source(entry.source, len(sources) + 1, coordinates, coordinates, at)
-            latest_of[entry.source] = source
+        offset, ordinal, at, source_name, job, _, each, _, is_remapped, is_replayed = entry
+        coordinates, replayed_at = each[:2], at if is_replayed else None
+        source = latest_of.get(source_name)
+        if source is None or source.at != replayed_at:
+            source = _Source(source_name, len(sources) + 1, coordinates, coordinates, replayed_at)
+            latest_of[source_name] = source
             sources.append(source)
         elif coordinates > source.highest:
             source.highest = coordinates
         else:
             repeats += 1
             continue
-        name = round_name(job.id, job.incarnation, each.key)
-        number = jobs.number_of(job)
-        place = (name, max(newest.get(job.id, -1), job.revision))
-        newest[job.id] = place[1]
-        part = latest.get(place)
-        if part is None or len(part.entries) == ENTRIES_PER_PART or not part.takes(number, entry):
-            part = latest[place] = _Part(
-                rounds.setdefault(name, len(rounds) + 1),
-                number,
-                each.key,
-                _fields_of(job),
-                entry.is_remapped,
-            )
+        number, prefix = jobs.known(job)
+        name = prefix + each.key
+        revision = newest.get(job.id, -1)
+        if job.revision > revision:
+            revision = newest[job.id] = job.revision
+        part = latest.get(name)
+        if part is None or not part.takes(number, revision, is_remapped):
+            place = rounds.setdefault(name, len(rounds) + 1)
+            part = _Part(place, name.encode(), each.key, number, revision, _fields_of(job), is_remapped)
+            latest[name] = part
             parts.append(part)
-        event, key_end = events.stored(name, entry)
-        part.entries.append(
-            (
-                source.number,
-                each.offset,
-                each.ordinal,
-                entry.offset,
-                entry.ordinal,
-                entry.at,
-                each.asset,
-                2 + 2 * each.asset,
-                part.place_of(each.asset, each.member),
-                -1 if each.needed > each.size else each.needed,
-                f"{each.size} {each.needed}",
-                False if each.decoded is None else str(each.decoded),  # the script would round a number
-                event,
-                key_end,
-                *(_due(entry) if job.deadlines else ()),
-            )
-        )
-    names = list(rounds)
+        part.add_member(each.asset, each.member)
+        part.events.append(events.stored(part.name, entry))
+        due = _due(entry) if job.deadlines else ()
+        shared = (source.number, offset, each.asset, each.size, each.needed, each.decoded, due)
+        if not part.groups or part.groups[-1].shared != shared:
+            part.groups.append(_Group(shared, at))
+        group = part.groups[-1]
+        group.ordinals.append(ordinal)
+        group.coordinates += coordinates
     batch = {
         "repeats": repeats,
         "sources": [source.written_out() for source in sources],
         "jobs": [_json(job) for job in jobs.numbers],
-        "parts": [
-            part.written_out(names[part.round - 1]) if isinstance(part, _Part) else part for part in parts
-        ],
+        "parts": [part.written_out() if isinstance(part, _Part) else part for part in parts],
     }
-    return names, _json(batch)
+    # One text for all, since the client takes its time over every argument, and JSON over every quote in a text.
+    stored = "".join(text for part in parts if isinstance(part, _Part) for text in part.events)
+    return Arguments(list(rounds), _json(batch), stored)
 
 
 def _control(
@@ -289,41 +325,36 @@ class _Jobs:
 
     def __init__(self) -> None:
         self.numbers: dict[JobRef, int] = {}
-        self._known: dict[int, int] = {}
+        self._known: dict[int, tuple[int, str]] = {}
 
-    def number_of(self, job: JobRef) -> int:
-        if (number := self._known.get(id(job))) is None:
-            number = self._known[id(job)] = self.numbers.setdefault(job, len(self.numbers) + 1)
-        return number
+    def known(self, job: JobRef) -> tuple[int, str]:
+        """Its number, and how the names of its rounds begin."""
+        if (known := self._known.get(id(job))) is None:
+            number = self.numbers.setdefault(job, len(self.numbers) + 1)
+            known = self._known[id(job)] = number, round_name(job.id, job.incarnation, "")
+        return known
 
 
 class _Events:
     """Events as rounds keep them. Those of one event differ in little, however many rounds it comes to."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[bytes, str, int, str, str]] = {}
+        self._known: dict[int, tuple[bytes, str, str]] = {}
 
-    def stored(self, name: str, entry: Entry) -> tuple[str, int]:
-        """The event as the round `name` keeps it, and the length in bytes of its part up to the key."""
+    def stored(self, name: bytes, entry: Entry) -> str:
+        """The event as the round `name` keeps it, and a line break."""
         event, each = entry.event, entry.contribution
         if (known := self._known.get(id(event))) is None:
-            identity, key = f"\n{event.source}\n{event.id}".encode(), _json(event.key)
-            known = (
-                identity,
-                key,
-                _DIGEST_END + len(key.encode()),
-                _json((event.id, event.source, event.at, event.date))[1:-1],
+            known = self._known[id(event)] = (
+                f"\n{event.source}\n{event.id}".encode(),
+                _json((event.key, event.id, event.source, event.at, event.date))[1:-1],
                 "null" if event.extra is None else _json(event.extra),
             )
-            self._known[id(event)] = known
-        identity, key, key_end, before, extra = known
+        identity, before, extra = known
         # 16 characters that tell (round, event) apart; no part of it can hold a line break.
-        digest = b64encode(blake2b(name.encode() + identity, digest_size=12).digest()).decode()
+        digest = b2a_base64(blake2b(name + identity, digest_size=12).digest(), newline=False).decode()
         carried = "false" if each.is_date_failed else "null" if each.carried is None else each.carried
-        return f'"{digest}",{key},{before},{carried},{extra}{_more(entry)}', key_end
-
-
-_DIGEST_END: Final = len('"0123456789abcdef",')
+        return f'"{digest}",{before},{carried},{extra}{_more(entry)}\n'
 
 
 def _more(entry: Entry) -> str:
@@ -344,5 +375,5 @@ def _more(entry: Entry) -> str:
 
 
 def _json(value: Any) -> str:
-    # Every key goes this way, so that equal keys have equal bytes and the script may compare prefixes.
+    # Every key goes this way, so that equal keys have equal bytes.
     return to_json(value).decode()

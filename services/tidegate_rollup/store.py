@@ -153,7 +153,7 @@ class RoundStore:
 
     def _call(self, partition: int, fold: _Fold) -> Call:
         prefix = shard_prefix(self._namespace, fold.shard)
-        rounds, batch = script_arguments(fold.entries)
+        rounds, batch, events = script_arguments(fold.entries)
         keys = [
             prefix + "log",
             self._outbox(fold.shard, partition),
@@ -169,9 +169,8 @@ class RoundStore:
             *(round_key(self._namespace, fold.shard, name) for name in rounds),
             prefix + NEVER_WRITTEN,
         ]
-        return Call(
-            keys, (partition, fold.believed, fold.upto, fold.at, fold.committed, self._horizon_ms, batch)
-        )
+        place = (partition, fold.believed, fold.upto, fold.at, fold.committed, self._horizon_ms)
+        return Call(keys, (*place, batch, events))
 
 
 def _reply(reply: list[Any]) -> Applied | Refused:

@@ -137,8 +137,8 @@ FAULTS: Final = (
     ),
     _rollup(
         "inputs",
-        "-1 if each.needed > each.size",
-        "-1 if each.needed >= each.size",
+        "-1 if needed > size",
+        "-1 if needed >= size",
         "test_more_members_than_there_are_are_told_apart_from_enough",
     ),
     _rollup(
