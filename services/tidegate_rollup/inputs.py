@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -81,24 +81,37 @@ def entries_of(
     Raises IndexError where they name what the record does not hold, or a shard that its partition does not feed.
     """
     entries = []
-    is_older = batch.is_remapped or batch.is_replayed
+    source, jobs, events, is_replayed = batch.source, batch.jobs, batch.events, batch.is_replayed
+    is_older = batch.is_remapped or is_replayed
+    shard_by: dict[tuple[int, str], int] = {}
+    """By the index of the job and the key, which come many times."""
     for index, each in enumerate(batch.entries):
+        _, _, job_index, event_index, key, asset, member, size, *_, also = each
         if (
-            min(each.job, each.event, each.asset, each.member) < 0
-            or each.member >= each.size
-            or (each.also and min(each.also) < 0)
+            job_index < 0
+            or event_index < 0
+            or asset < 0
+            or not 0 <= member < size
+            or (also and min(also) < 0)
         ):
             raise IndexError(f"contribution {index} has an index out of range: {each}")
-        job, event = batch.jobs[each.job], batch.events[each.event]
-        if (asset := max(each.asset, *each.also) if each.also else each.asset) >= len(job.assets):
+        job, event = jobs[job_index], events[event_index]
+        if also:
+            asset = max(asset, *also)
+        if asset >= len(job.assets):
             raise IndexError(f"contribution {index} has asset {asset} of {len(job.assets)}")
-        shard = shard_of(job.id, each.key, shards)
+        if (shard := shard_by.get((job_index, key))) is None:
+            shard = shard_by[job_index, key] = shard_of(job.id, key, shards)
         if shard not in ours:
             raise IndexError(f"contribution {index} is for shard {shard}, which another partition feeds")
+        # A named tuple's own way to be made takes twice as long.
         entries.append(
-            Entry(offset, index, at, batch.source, job, event, each, shard, is_older, batch.is_replayed)
+            _new(Entry, (offset, index, at, source, job, event, each, shard, is_older, is_replayed))
         )
     return entries
+
+
+_new: Final = tuple.__new__
 
 
 def by_shard(entries: Iterable[Input]) -> dict[int, list[Input]]:
@@ -154,14 +167,8 @@ class _Part:
     """The places of the members that the entries are."""
     events: list[str] = field(default_factory=list)
     groups: list["_Group"] = field(default_factory=list)
-
-    def takes(self, job: int, newest: int, is_remapped: bool) -> bool:
-        return (
-            self.job == job
-            and self.newest == newest
-            and self.is_remapped == is_remapped
-            and len(self.order) < ENTRIES_PER_PART
-        )
+    group: "_Group | None" = None
+    """The last of them."""
 
     def written_out(self) -> tuple[Any, ...]:
         # Where no member comes twice, their places are those of the entries.
@@ -242,6 +249,7 @@ def script_arguments(entries: Sequence[Input]) -> Arguments:
             parts.append(_control(rounds.setdefault(name, len(rounds) + 1), name, entry, record))
             continue
         offset, ordinal, at, source_name, job, _, each, _, is_remapped, is_replayed = entry
+        _, _, _, _, key, asset, member, size, needed, decoded, *_ = each
         coordinates, replayed_at = each[:2], at if is_replayed else None
         source = latest_of.get(source_name)
         if source is None or source.at != replayed_at:
@@ -254,23 +262,30 @@ def script_arguments(entries: Sequence[Input]) -> Arguments:
             repeats += 1
             continue
         number, prefix = jobs.known(job)
-        name = prefix + each.key
+        name = prefix + key
         revision = newest.get(job.id, -1)
         if job.revision > revision:
             revision = newest[job.id] = job.revision
         part = latest.get(name)
-        if part is None or not part.takes(number, revision, is_remapped):
+        if (
+            part is None
+            or part.job != number
+            or part.newest != revision
+            or part.is_remapped != is_remapped
+            or len(part.order) == ENTRIES_PER_PART
+        ):
             place = rounds.setdefault(name, len(rounds) + 1)
-            part = _Part(place, name.encode(), each.key, number, revision, _fields_of(job), is_remapped)
+            part = _Part(place, name.encode(), key, number, revision, _fields_of(job), is_remapped)
             latest[name] = part
             parts.append(part)
-        part.add_member(each.asset, each.member)
+        part.add_member(asset, member)
         part.events.append(events.stored(part.name, entry))
         due = _due(entry) if job.deadlines else ()
-        shared = (source.number, offset, each.asset, each.size, each.needed, each.decoded, due)
-        if not part.groups or part.groups[-1].shared != shared:
-            part.groups.append(_Group(shared, at))
-        group = part.groups[-1]
+        shared = (source.number, offset, asset, size, needed, decoded, due)
+        group = part.group
+        if group is None or group.shared != shared:
+            group = part.group = _Group(shared, at)
+            part.groups.append(group)
         group.ordinals.append(ordinal)
         group.coordinates += coordinates
     batch = {
@@ -339,7 +354,7 @@ class _Events:
     """Events as rounds keep them. Those of one event differ in little, however many rounds it comes to."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[bytes, str, str]] = {}
+        self._known: dict[int, tuple[bytes, str, str, str, bool]] = {}
 
     def stored(self, name: bytes, entry: Entry) -> str:
         """The event as the round `name` keeps it, and a line break."""
@@ -349,12 +364,16 @@ class _Events:
                 f"\n{event.source}\n{event.id}".encode(),
                 _json((event.key, event.id, event.source, event.at, event.date))[1:-1],
                 "null" if event.extra is None else _json(event.extra),
+                event.asset,
+                event.team is None and not event.aliases,
             )
-        identity, before, extra = known
+        identity, before, extra, asset, is_plain = known
         # 16 characters that tell (round, event) apart; no part of it can hold a line break.
         digest = b2a_base64(blake2b(name + identity, digest_size=12).digest(), newline=False).decode()
+        is_plain = is_plain and not each.also and asset == entry.job.assets[each.asset]
+        more = "" if is_plain else _more(entry)
         carried = "false" if each.is_date_failed else "null" if each.carried is None else each.carried
-        return f'"{digest}",{before},{carried},{extra}{_more(entry)}\n'
+        return f'"{digest}",{before},{carried},{extra}{more}\n'
 
 
 def _more(entry: Entry) -> str:

@@ -1,9 +1,9 @@
 """What comes out of the rollup's script: items of outboxes, and the run requests and audit entries that they become."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from pydantic_core import from_json
@@ -70,10 +70,10 @@ def outbox_items(reply: Sequence[str]) -> list[OutboxItem]:
     """What a reply of the script says is in the outbox, in the order of the log."""
     found = []
     for name, payload in zip(reply[::2], reply[1::2], strict=True):
-        offset, ordinal, *_ = name.split(".")
         head, *lines = payload.split("\n")
-        found.append(OutboxItem(int(offset), int(ordinal), name, json.loads(head), lines))
-    return sorted(found, key=lambda each: each.place)
+        offset, ordinal, *_ = place = tuple(map(int, name.split(".")))
+        found.append((place, OutboxItem(offset, ordinal, name, from_json(head), lines)))
+    return [item for _, item in sorted(found, key=itemgetter(0))]
 
 
 class StoredEvent(NamedTuple):
@@ -115,20 +115,21 @@ def stored_event(values: Sequence[Any]) -> StoredEvent:
 
 def events_in(fields: Sequence[str]) -> list[tuple[int, int, StoredEvent]]:
     """(asset, member, event) of a round's fields and values, in that order, several of one member by key."""
-    places, texts = [], []
+    places, texts, has_some_beside = [], [], False
     for name, value in zip(fields[::2], fields[1::2], strict=True):
-        if name.startswith(("m:", "x:")):
+        kind = name[:2]
+        if kind == "m:" or kind == "x:":
             places.append(_place_of(name))
             texts.append(value)
-    events = (
-        [
-            (asset, member, stored_event(values))
-            for (asset, member), values in zip(places, from_json(f"[[{'],['.join(texts)}]]"), strict=True)
-        ]
-        if texts
-        else []
-    )
-    return sorted(events, key=lambda one: (one[0], one[1], one[2].key or ""))
+            has_some_beside = has_some_beside or kind == "x:"
+    values = from_json(f"[[{'],['.join(texts)}]]") if texts else []
+    events = [
+        (asset, member, StoredEvent(*of_event[1:]))
+        for (asset, member), of_event in zip(places, values, strict=True)
+    ]
+    if has_some_beside:
+        return sorted(events, key=lambda one: (one[0], one[1], one[2].key or ""))
+    return sorted(events)  # no two have one place, so no events are compared
 
 
 @lru_cache(maxsize=4_096)
@@ -152,11 +153,12 @@ def _fired_round(fields: Sequence[str]) -> _FiredRound:
     expected: dict[int, int] = {}
     dates: list[int] = []
     for name, value in zip(fields[::2], fields[1::2], strict=True):
-        if name.startswith("count:"):
-            arrived[int(name[6:])] = int(value)
-        elif name.startswith("need:"):
-            expected[int(name[5:])] = int(value.split()[0])
-        elif name.startswith("date:"):
+        kind, _, asset = name.partition(":")
+        if kind == "count":
+            arrived[int(asset)] = int(value)
+        elif kind == "need":
+            expected[int(asset)] = int(value.partition(" ")[0])
+        elif kind == "date":
             dates.append(int(value))
     events = events_in(fields)
     return _FiredRound(events, [(asset, arrived[asset], expected[asset]) for asset in sorted(arrived)], dates)
@@ -231,7 +233,7 @@ def _triggering(job: JobRef, asset: int, member: int, event: StoredEvent) -> dic
     said["received_at"] = _received_at(event.at)
     if event.extra is not None:
         said["extra"] = event.extra
-    if (routes := event.routes(job, asset)) is not None:
+    if (event.asset is not None or event.also) and (routes := event.routes(job, asset)):
         said["routes"] = routes
     return said
 

@@ -161,8 +161,8 @@ FAULTS: Final = (
     ),
     _rollup(
         "outbox",
-        "sorted(found, key=lambda each: each.place)",
-        "sorted(found, key=lambda each: each.field)",
+        "sorted(found, key=itemgetter(0))",
+        "sorted(found, key=lambda one: one[1].field)",
         "test_what_is_pending_comes_in_the_order_of_the_log_by_number",
     ),
     _rollup(

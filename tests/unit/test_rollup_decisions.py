@@ -1,7 +1,7 @@
 """The rollup's decisions apart from Redis: arguments of the script, requests, audit entries."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.requested import acted, run_request
+from tidegate.contracts import contributions
 from tidegate.contracts.contributions import (
     Contribution,
     ContributionBatch,
@@ -18,6 +20,7 @@ from tidegate.contracts.contributions import (
     JobRef,
     MemberEvent,
     OperatorAction,
+    read_contributions_record,
 )
 from tidegate.contracts.placement import shard_of
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES, MIB
@@ -270,6 +273,52 @@ def test_the_digest_tells_rounds_and_events_apart_and_nothing_else() -> None:
 def test_a_missing_date_is_false_and_a_date_before_1970_is_kept() -> None:
     _, batch = batch_of([entry(0), entry(1, decoded=-5)])
     assert [each[11] for each in batch["parts"][0][5]] == [False, "-5"]
+
+
+# What is read
+
+
+wrong: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, False, -1, 0, 1, 1.5, "", "x", [], [1, "x"], {"n": 1}]
+)
+
+
+def outcome(read: Callable[[bytes], Any], raw: bytes) -> Any:
+    """What is read, or what is wrong with it."""
+    try:
+        return read(raw)
+    except ValidationError as error:
+        return error.errors(include_url=False, include_context=False)
+
+
+@given(st.data())
+def test_a_record_is_read_as_its_models_read_it(data: st.DataObject) -> None:
+    """Whole or with less in its entries than is written today, and whatever is wrong with it."""
+    batch = ContributionBatch(
+        source="s",
+        is_remapped=data.draw(st.booleans()),
+        jobs=(JOB, PLAIN),
+        events=(entry().event, entry().event._replace(extra={"n": [1.5, None]}, asset="a", aliases=("x",))),
+        entries=(entry().contribution, entry().contribution._replace(event=1, also=(1,), decoded=5)),
+    )
+    read = json.loads(batch.to_bytes())
+    for _ in range(data.draw(st.integers(0, 2))):
+        where = data.draw(st.sampled_from(["jobs", "events", "entries"]))
+        array = data.draw(st.sampled_from(read[where]))
+        if data.draw(st.booleans()):
+            array[data.draw(st.integers(0, len(array) - 1))] = data.draw(wrong)
+        elif data.draw(st.booleans()):
+            del array[data.draw(st.integers(1, len(array))) :]
+        else:
+            array.append(data.draw(wrong))
+    if data.draw(st.booleans()):
+        read[data.draw(st.sampled_from(["kind", "v", "source", "jobs", "other"]))] = data.draw(wrong)
+    raw = json.dumps(read).encode()
+    found, wanted = outcome(read_contributions_record, raw), outcome(contributions._READER.validate_json, raw)
+    assert found == wanted
+    if isinstance(found, ContributionBatch):
+        assert found.to_bytes() == wanted.to_bytes()
+        assert {type(each) for each in (*found.events, *found.entries)} == {MemberEvent, Contribution}
 
 
 # What comes back

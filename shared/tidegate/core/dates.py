@@ -35,13 +35,12 @@ def resolve_partition_date(contributed: Iterable[ContributedDate]) -> ResolvedDa
     ones never stand in for it, nor for one that a mapper failed to read. Without any, the carried dates decide in the
     same way; a missing one has no say.
     """
-    contributed = tuple(contributed)
-    if any(date.is_failed for date in contributed):
-        return ResolvedDate(None)
-    for decoded in (True, False):
-        dates = sorted({date.at for date in contributed if date.decoded is decoded and date.at is not None})
-        if len(dates) == 1:
-            return ResolvedDate(dates[0])
-        if dates:
-            return ResolvedDate(None, tuple(dates))
-    return ResolvedDate(None)
+    decoded: set[datetime] = set()
+    carried: set[datetime] = set()
+    for date in contributed:
+        if date.is_failed:
+            return ResolvedDate(None)
+        if date.at is not None:
+            (decoded if date.decoded else carried).add(date.at)
+    dates = tuple(sorted(decoded or carried))
+    return ResolvedDate(dates[0]) if len(dates) == 1 else ResolvedDate(None, dates)
