@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import zip_longest
 from time import monotonic, time
+from typing import NamedTuple
 
 import structlog
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -40,7 +42,7 @@ from tidegate_rollup.acted import acted
 from tidegate_rollup.again import map_again, sendable, waiting
 from tidegate_rollup.inputs import Input, by_shard, chunks, inputs_of
 from tidegate_rollup.outbox import SERVICE, OutboxItem, audit_entry, run_request
-from tidegate_rollup.store import Applied, RoundStore
+from tidegate_rollup.store import Applied, Batch, RoundStore
 
 log = structlog.get_logger()
 
@@ -51,6 +53,15 @@ LOOK_EVERY_S = 1.0
 
 MOVED_AT_ONCE = 500
 """Rounds of a changed job that one step maps again, per shard."""
+
+
+class _Chunk(NamedTuple):
+    """What one call of the script for each of its shards folds of a partition."""
+
+    tp: TopicPartition
+    entries: list[Input]
+    upto: int
+    at: int
 
 
 class PartitionOwner:
@@ -93,8 +104,8 @@ class PartitionOwner:
         if polled:
             crash_point("rollup.read")
         began = monotonic()
-        for tp, records in polled.items():
-            await self._fold(tp, records)
+        if polled:
+            await self._fold(polled)
             crash_point("rollup.applied")
         if began - self._moved_at > MOVE_IDLE_EVERY_S:
             self._moved_at = began
@@ -249,7 +260,14 @@ class PartitionOwner:
     def _shards(self, tp: TopicPartition) -> range:
         return shards_of_partition(tp.partition, self._counts.partitions, self._counts.shards)
 
-    async def _fold(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
+    async def _fold(self, polled: Mapping[TopicPartition, list[ConsumerRecord]]) -> None:
+        """Fold what was polled: one round trip for all partitions, or a few where a batch is too large for one."""
+        read = [await self._read(tp, records) for tp, records in polled.items()]
+        for some in zip_longest(*read):
+            if not await self._apply([each for each in some if each is not None]):
+                break  # every partition starts again
+
+    async def _read(self, tp: TopicPartition, records: list[ConsumerRecord]) -> list[_Chunk]:
         entries: list[Input] = []
         unreadable: list[AuditEntry] = []
         ours = self._shards(tp)
@@ -264,52 +282,58 @@ class PartitionOwner:
         await send_all(self._producer, audit_records(unreadable, self._counts.partitions))
         metrics.ENTRIES_READ.labels(tp.topic).inc(len(entries))
         self._times[tp.partition] = records[-1].timestamp
-        end = records[-1].offset + 1
-        for chunk in chunks(entries):
-            last = chunk[-1]
-            upto, at = (end, records[-1].timestamp) if last is entries[-1] else (last.offset + 1, last.at)
-            if not await self._apply(tp, chunk, upto, at):
-                break
+        cut = [_Chunk(tp, chunk, chunk[-1].offset + 1, chunk[-1].at) for chunk in chunks(entries)]
+        if cut:
+            cut[-1] = cut[-1]._replace(upto=records[-1].offset + 1, at=records[-1].timestamp)
+        return cut
 
-    async def _apply(self, tp: TopicPartition, entries: list[Input], upto: int, at: int) -> bool:
-        """Fold `entries` into their shards; False where a shard stood elsewhere, which starts the partition again."""
+    async def _apply(self, cut: Sequence[_Chunk]) -> bool:
+        """Fold chunks of different partitions; False where a shard stood elsewhere, which starts all again."""
         batches = []
-        for shard, mine in by_shard(entries).items():
-            believed = self._believed[shard]
-            if believed is None or believed < upto:
-                batches.append(
-                    (shard, believed, [each for each in mine if believed is None or each.offset >= believed])
-                )
-        return await self._call(tp, upto, at, batches) if batches else True
+        for tp, entries, upto, at in cut:
+            shards = []
+            for shard, mine in by_shard(entries).items():
+                believed = self._believed[shard]
+                if believed is None or believed < upto:
+                    not_folded = [each for each in mine if believed is None or each.offset >= believed]
+                    shards.append((shard, believed, not_folded))
+            batches.append(self._batch(tp, upto, at, shards))
+        return await self._call(batches)
+
+    def _batch(
+        self,
+        tp: TopicPartition,
+        upto: int,
+        at: int,
+        shards: Sequence[tuple[int, int | None, Sequence[Input]]],
+    ) -> Batch:
+        return Batch(tp.partition, self._committed[tp.partition].offset, upto, at, shards)
 
     async def _move_idle_shards(self) -> None:
         """Move shards without records to the position: a lost or rolled back one shows itself by it."""
-        # Partitions may come and go while a call is on its way.
-        for tp, position in [(tp, self.consumer.position(tp)) for tp in self.consumer.started]:
+        batches = []
+        for tp in self.consumer.started:
+            position = self.consumer.position(tp)
             idle: list[tuple[int, int | None, Sequence[Input]]] = [
                 (shard, believed, ())
                 for shard in self._shards(tp)
                 if (believed := self._believed[shard]) is None or believed <= position
             ]
-            if idle and not await self._call(tp, position, self._times.get(tp.partition, 0), idle):
-                return
+            batches.append(self._batch(tp, position, self._times.get(tp.partition, 0), idle))
+        await self._call(batches)
 
-    async def _call(
-        self,
-        tp: TopicPartition,
-        upto: int,
-        at: int,
-        batches: Sequence[tuple[int, int | None, Sequence[Input]]],
-    ) -> bool:
-        replies = await self._store.apply(
-            tp.partition, self._committed[tp.partition].offset, upto, at, batches
-        )
+    async def _call(self, batches: Sequence[Batch]) -> bool:
+        folded = [(each, shard) for each in batches for shard, _, _ in each.shards]
+        if not folded:
+            return True
+        replies = await self._store.apply_all(batches)
         moved = True
-        for shard, reply in replies.items():
+        for (partition, _, upto, *_), shard in folded:
+            reply = replies[shard]
             if isinstance(reply, Applied):
                 self._believed[shard] = upto
-                self._outbox[tp.partition, shard] += reply.added
-                metrics.REPEATS_DROPPED.labels(tp.topic).inc(reply.repeats)
+                self._outbox[partition, shard] += reply.added
+                metrics.REPEATS_DROPPED.labels(CONTRIBUTIONS).inc(reply.repeats)
             else:
                 metrics.STATE_MISMATCHES.inc()
                 log.warning(

@@ -40,7 +40,19 @@ class Refused(NamedTuple):
     outbox: list[OutboxItem]
 
 
+class Batch(NamedTuple):
+    """What there is to fold of one partition."""
+
+    partition: int
+    committed: int
+    upto: int
+    at: int
+    shards: Sequence[tuple[int, int | None, Sequence[Input]]]
+    """(shard, believed next offset, entries); one without entries is moved along."""
+
+
 class _Fold(NamedTuple):
+    partition: int
     shard: int
     believed: int | str
     upto: int | str
@@ -58,7 +70,7 @@ class RoundStore:
 
     async def peek(self, partition: int, shards: Iterable[int]) -> dict[int, Refused]:
         """Where every shard stands and what is in its outbox."""
-        replies = await self._run(partition, [_Fold(shard, "?", "", 0, 0, ()) for shard in shards])
+        replies = await self._run([_Fold(partition, shard, "?", "", 0, 0, ()) for shard in shards])
         return {shard: reply for shard, reply in replies.items() if isinstance(reply, Refused)}
 
     async def apply(
@@ -69,17 +81,20 @@ class RoundStore:
         at: int,
         batches: Iterable[tuple[int, int | None, Sequence[Input]]],
     ) -> dict[int, Applied | Refused]:
-        """Fold one batch of a partition into its shards, given as (shard, believed next offset, entries).
+        """Fold one batch of a partition into its shards, given as (shard, believed next offset, entries)."""
+        return await self.apply_all([Batch(partition, committed, upto, at, list(batches))])
 
-        Every shard either takes its entries and moves to `upto`, or answers where it really stands. A batch without
-        entries moves a shard along.
+    async def apply_all(self, batches: Iterable[Batch]) -> dict[int, Applied | Refused]:
+        """Fold batches of different partitions, in one round trip.
+
+        Every shard either takes its entries and moves to `upto`, or answers where it really stands.
         """
         return await self._run(
-            partition,
             [
-                _Fold(shard, "" if believed is None else believed, upto, at, committed, entries)
-                for shard, believed, entries in batches
-            ],
+                _Fold(partition, shard, "" if believed is None else believed, upto, at, committed, entries)
+                for partition, committed, upto, at, shards in batches
+                for shard, believed, entries in shards
+            ]
         )
 
     async def revisions(self, shards: Iterable[int]) -> dict[int, dict[str, int]]:
@@ -146,17 +161,17 @@ class RoundStore:
     def _moved(self, shard: int, each: OutboxItem) -> str:
         return f"{shard_prefix(self._namespace, shard)}moved:{each.field}"
 
-    async def _run(self, partition: int, folds: Sequence[_Fold]) -> dict[int, Applied | Refused]:
+    async def _run(self, folds: Sequence[_Fold]) -> dict[int, Applied | Refused]:
         # Calls that went through before Redis was restarted answer that they are not where we believe.
-        replies = await self._script.run(self._call(partition, fold) for fold in folds)
+        replies = await self._script.run(map(self._call, folds))
         return {fold.shard: _reply(reply) for fold, reply in zip(folds, replies, strict=True)}
 
-    def _call(self, partition: int, fold: _Fold) -> Call:
+    def _call(self, fold: _Fold) -> Call:
         prefix = shard_prefix(self._namespace, fold.shard)
         rounds, batch, events = script_arguments(fold.entries)
         keys = [
             prefix + "log",
-            self._outbox(fold.shard, partition),
+            self._outbox(fold.shard, fold.partition),
             prefix + "marks",
             prefix + "expiry",
             prefix + "seen",
@@ -169,7 +184,7 @@ class RoundStore:
             *(round_key(self._namespace, fold.shard, name) for name in rounds),
             prefix + NEVER_WRITTEN,
         ]
-        place = (partition, fold.believed, fold.upto, fold.at, fold.committed, self._horizon_ms)
+        place = (fold.partition, fold.believed, fold.upto, fold.at, fold.committed, self._horizon_ms)
         return Call(keys, (*place, batch, events))
 
 

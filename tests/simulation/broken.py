@@ -41,7 +41,7 @@ from tidegate_ingest.store import SeenEvents
 from tidegate_mapper.main import Mapper
 from tidegate_rollup.inputs import Entry, inputs_of
 from tidegate_rollup.owner import PartitionOwner
-from tidegate_rollup.store import Refused, RoundStore
+from tidegate_rollup.store import Batch, Refused, RoundStore
 
 Breaking = Callable[[Callable[[], Loop]], AbstractContextManager[Any]]
 
@@ -217,7 +217,7 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 @contextmanager
 def _(_: Callable[[], Loop]) -> Iterator[None]:
     """A shard that was lost is taken for one that had nothing to do."""
-    peek, apply = RoundStore.peek, RoundStore.apply
+    peek, apply = RoundStore.peek, RoundStore.apply_all
     lost: dict[tuple[RoundStore, int], int] = {}
 
     async def peek_hopefully(self: RoundStore, partition: int, shards: Iterable[int]) -> dict[int, Refused]:
@@ -229,18 +229,21 @@ def _(_: Callable[[], Loop]) -> Iterator[None]:
                 replies[shard] = reply._replace(next_offset=min(known))
         return replies
 
-    async def apply_hopefully(
-        self: RoundStore, partition: int, committed: int, upto: int, at: int, batches: Iterable[Any]
-    ) -> Any:
+    async def apply_hopefully(self: RoundStore, batches: Iterable[Batch]) -> Any:
         taken = [
-            (shard, None if lost.pop((self, shard), -1) == believed else believed, entries)
-            for shard, believed, entries in batches
+            each._replace(
+                shards=[
+                    (shard, None if lost.pop((self, shard), -1) == believed else believed, entries)
+                    for shard, believed, entries in each.shards
+                ]
+            )
+            for each in batches
         ]
-        return await apply(self, partition, committed, upto, at, taken)
+        return await apply(self, taken)
 
     with (
         patch.object(RoundStore, "peek", peek_hopefully),
-        patch.object(RoundStore, "apply", apply_hopefully),
+        patch.object(RoundStore, "apply_all", apply_hopefully),
     ):
         yield
 
@@ -265,16 +268,17 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 @contextmanager
 def _(_: Callable[[], Loop]) -> Iterator[None]:
     """What cannot be read is told only once the shards have moved past it."""
-    fold, send = PartitionOwner._fold, PartitionOwner._send
+    read, send = PartitionOwner._read, PartitionOwner._send
     untold: dict[PartitionOwner, list[tuple[TopicPartition, ConsumerRecord]]] = defaultdict(list)
 
-    async def fold_the_readable(
+    async def read_the_readable(
         self: PartitionOwner, tp: TopicPartition, records: list[ConsumerRecord]
-    ) -> None:
+    ) -> Any:
         untold[self] += [(tp, each) for each in records if each.value == POISON]
-        if readable := [each for each in records if each.value != POISON]:
-            await fold(self, tp, readable)
+        readable = [each for each in records if each.value != POISON]
+        found = await read(self, tp, readable) if readable else []
         self._times[tp.partition] = records[-1].timestamp
+        return found
 
     async def tell_and_send(self: PartitionOwner) -> None:
         error = ValueError("poison")
@@ -283,7 +287,7 @@ def _(_: Callable[[], Loop]) -> Iterator[None]:
         await send(self)
 
     with (
-        patch.object(PartitionOwner, "_fold", fold_the_readable),
+        patch.object(PartitionOwner, "_read", read_the_readable),
         patch.object(PartitionOwner, "_send", tell_and_send),
     ):
         yield
@@ -299,23 +303,22 @@ def _(_: Callable[[], Loop]) -> AbstractContextManager[Any]:
 @contextmanager
 def _(_: Callable[[], Loop]) -> Iterator[None]:
     """Only the process that saw a round open knows of its deadline."""
-    due, apply = RoundStore.due, RoundStore.apply
+    due, apply = RoundStore.due, RoundStore.apply_all
     known: dict[RoundStore, set[str]] = {}
 
-    async def apply_and_know(
-        self: RoundStore, partition: int, committed: int, upto: int, at: int, batches: Iterable[Any]
-    ) -> Any:
+    async def apply_and_know(self: RoundStore, batches: Iterable[Batch]) -> Any:
         given = list(batches)
-        folded = [each for _, _, entries in given for each in entries if isinstance(each, Entry)]
+        inputs = [each for batch in given for _, _, entries in batch.shards for each in entries]
+        folded = [each for each in inputs if isinstance(each, Entry)]
         known.setdefault(self, set()).update(
             round_name(each.job.id, each.job.incarnation, each.contribution.key) for each in folded
         )
-        return await apply(self, partition, committed, upto, at, given)
+        return await apply(self, given)
 
     async def due_as_known(self: RoundStore, shards: Iterable[int], now: int) -> Any:
         return [each for each in await due(self, shards, now) if each[1] in known.get(self, ())]
 
-    with patch.object(RoundStore, "apply", apply_and_know), patch.object(RoundStore, "due", due_as_known):
+    with patch.object(RoundStore, "apply_all", apply_and_know), patch.object(RoundStore, "due", due_as_known):
         yield
 
 
