@@ -1239,6 +1239,26 @@ async def test_a_member_whose_only_events_are_withdrawn_together_leaves_once(
     assert [event.id for event in run_request(run)[0].events] == ["e4.0", "e2.0", "e5.0"]
 
 
+async def test_d21_the_script_tells_keys_apart_whatever_they_hold(redis: Redis, store: RoundStore) -> None:
+    keys = ["k", 'k"', 'k",', "k\\", 'k\\"', "\\", "\\\\", '"', "null", "ü日本", None]
+    first = [entry(n, DAY, "k", 0, 3, START_MS) for n in range(len(keys))]
+    again = [entry(n + len(keys), DAY, "k", 0, 3, START_MS) for n in range(len(keys))]
+    named = [
+        each._replace(event=each.event._replace(key=keys[n % len(keys)]))
+        for n, each in enumerate(first + again)
+    ]
+    sent = await applied(store, None, *named)
+    assert kinds(sent) == ["member-replaced"] * len(keys)
+    whole: dict[str, str] = redis.hgetall("t:{0}:round:day/i1/k")  # type: ignore[assignment]
+    round_of = {name: value for name, value in whole.items() if name[:2] in ("m:", "x:")}
+    held = {json.loads(f"[{value}]")[1]: json.loads(f"[{value}]")[2] for value in round_of.values()}
+    assert held == {key: each.event.id for key, each in zip(keys, named[len(keys) :], strict=True)}
+    beside = {name: json.loads(f"[{value}]")[1] for name, value in round_of.items() if name[0] == "x"}
+    assert {name.split(":", 3)[3] for name in beside} == {
+        json.dumps(key, ensure_ascii=False) for key in keys[1:]
+    }
+
+
 async def test_only_jobs_that_run_rounds_again_keep_them(redis: Redis, store: RoundStore) -> None:
     jobs = [EACH, DAY, DAY._replace(rerun_policy="ignore"), DAY._replace(rerun_policy="new_round")]
     jobs = [job._replace(incarnation=f"i{n}") for n, job in enumerate(jobs)]
