@@ -166,7 +166,7 @@ class Bench:
         due = self._due(steps)
         before = self._usage()
         self._receiver.begin(len(due), SILENCE_S)
-        with Feeder(self._servers.kafka, self._subject.topic, linger_ms=0) as feeder:
+        with Feeder(self._servers.kafka, self._subject.topic, linger_ms=5) as feeder:
             schedule = feeder.at_rate(self._subject.records(events_of(steps)), per_s)
         came = self._receiver.collected()
         after = self._usage()

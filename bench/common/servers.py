@@ -15,7 +15,7 @@ from tests.servers.redis import Redis, redis_available
 class BenchKafka(Kafka):
     """With the whole compiler, which tests do without, and what tests hurry as Kafka has it by default."""
 
-    jvm = ("-Xms1g", "-Xmx1g", "-XX:TieredStopAtLevel=1")
+    jvm = ("-Xms1g", "-Xmx1g")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
