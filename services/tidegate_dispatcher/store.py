@@ -4,13 +4,14 @@ A state is stored behind a line that says what counts of it: `a` of an active ru
 another; then its job and its key. So what a change does to the counts follows from the state that it replaces (T4).
 """
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
 
 from redis.asyncio import Redis
 
 from tidegate.contracts.redis_keys import runs_prefix
 from tidegate.contracts.runs import ACTIVE, JobState, Run, RunsRecord, RunState, job_of_key, stored_run
+from tidegate.runtime.script import Call, Script
 from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 
 # KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold, "at": time of the record before
@@ -130,15 +131,14 @@ class RunStore:
         names = ("log", "runs", "active", "queued", "paused", "queue:", "sent")
         self._keys = [prefix + name for name in names]
         self._queued, self._paused, self._sent = (prefix + name for name in ("queued", "paused", "sent"))
-        self._read, self._write = redis.register_script(_READ), redis.register_script(_WRITE)
-        self._reset = redis.register_script(_RESET)
+        self._read, self._write, self._reset = (Script(redis, text) for text in (_READ, _WRITE, _RESET))
 
     async def read(self, wanted: Wanted = NOTHING, cap: int = 0) -> Known:
         """The fold's offset, the runs that have a state, and the queues with at most `cap` runs each."""
         arguments: list[str | int] = [cap, len(wanted.run_ids), *wanted.run_ids]
         for job, heads in wanted.heads.items():
             arguments += _heads(job, heads)
-        next_offset, at, states, queues = await self._read(keys=self._keys, args=arguments)
+        next_offset, at, states, queues = await self._run(self._read, arguments)
         found = zip(wanted.run_ids, states, strict=True)
         return Known(
             int(next_offset) if next_offset else None,
@@ -158,11 +158,11 @@ class RunStore:
         arguments: list[str | int] = ["" if expected is None else expected, next_offset, at]
         for name, state in changes.items():
             arguments += _change(name, state)
-        return bool(await self._write(keys=self._keys, args=arguments) == 1)
+        return bool(await self._run(self._write, arguments) == 1)
 
     async def reset(self) -> None:
         """Forget everything, so that the fold starts from the beginning."""
-        await self._reset(keys=self._keys, args=[])
+        await self._run(self._reset, ())
 
     async def paused(self) -> list[JobState]:
         """The jobs that are paused."""
@@ -183,6 +183,10 @@ class RunStore:
             yield list((await self.read(Wanted(names, {}))).runs.values())
             left = await self._redis.zmscore(self._sent, names)
             kept += sum(score is not None for score in left)
+
+    async def _run(self, script: Script, arguments: Sequence[str | int]) -> Any:
+        (reply,) = await script.run([Call(self._keys, arguments)])
+        return reply
 
 
 def _heads(job: str, heads: Heads) -> tuple[str, int, int, int]:
