@@ -23,10 +23,10 @@ from tidegate.contracts.runs import (
     Outlet,
     Redrive,
     Run,
-    RunCommand,
     RunEvent,
     RunRequest,
     RunState,
+    encoded_command,
 )
 from tidegate.contracts.topics import MAX_INTERNAL_BYTES, RUN_COMMANDS_PREFIX, RUN_EVENTS
 from tidegate.core.audit import AuditKind
@@ -468,7 +468,8 @@ class _Desk:
         assert request is not None, f"run {run.run_id} waits without its request"
         job = surroundings.job_of(request)
         topic = commands_topic(request.job, job)
-        value = _command(request, run.attempt, job, surroundings.partition).to_bytes()
+        outlets = map(_outlet, job.outlets if job else ())
+        value = encoded_command(request, run.attempt, outlets, surroundings.partition)
         problem = _undeliverable(request, topic, len(value), self._limits.get(topic))
         if problem:
             self._audit(AuditKind.DISPATCH_FAILED, problem, request, run.asked_at)
@@ -509,25 +510,6 @@ def _place(run: Run) -> Place:
     """What orders the queue of a job: the time, the key, and of one key the order in which its rounds fired."""
     ordinal = run.request.ordinal if run.request else 0
     return run.asked_at, run.partition_key or "", run.offset, ordinal, run.run_id
-
-
-def _command(request: RunRequest, attempt: int, job: Job | None, partition: int) -> RunCommand:
-    return RunCommand(
-        run_id=request.run_id,
-        job=request.job,
-        attempt=attempt,
-        partition_key=request.partition_key,
-        partition_date=request.partition_date,
-        generation=request.generation,
-        cause=request.cause,
-        is_partial=request.is_partial,
-        completed_by=request.completed_by,
-        definition_revision=request.revision,
-        windows=request.windows,
-        triggering_asset_events=request.events,
-        outlets=tuple(map(_outlet, job.outlets if job else ())),
-        run_events_partition=partition,
-    )
 
 
 def _outlet(outlet: Asset | AssetAlias) -> Outlet:

@@ -76,7 +76,7 @@ async def runs(at: Installed) -> list[Run]:
             place = (record.partition, batch.source)
             if (each.offset, each.ordinal) > highs.get(place, (-1, -1)):
                 highs[place] = (each.offset, each.ordinal)
-                ids = tuple(sorted(one.id for one in each.events))
+                ids = tuple(sorted(one["id"] for one in each.events))
                 found.append(Run(each.job, each.partition_key, ids))
     return sorted(found)
 

@@ -10,13 +10,13 @@ from tests.broker.events import audit
 from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
     JobState,
+    PassedEvent,
     Run,
     RunCommand,
     RunEvent,
     RunRequest,
     RunRequestBatch,
     RunState,
-    TriggeringEvent,
     WindowProgress,
     read_runs_record,
 )
@@ -44,7 +44,7 @@ def request(offset: int, run_id: str = "", **changes: object) -> RunRequest:
         "completed_by": "e1",
         "windows": [WindowProgress(asset="hourly", arrived=1, expected=1)],
         "events": [
-            TriggeringEvent(
+            PassedEvent(
                 asset="hourly", id="e1", source="/s", partition_key="k", received_at=AT, extra={"n": offset}
             )
         ],

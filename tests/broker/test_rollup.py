@@ -119,7 +119,7 @@ async def check_fired(at: Installed, keys: Iterable[str]) -> None:
     assert len({each.run_id for each in found}) == len(found)
     for each in found:
         assert each.generation == 1
-        assert [(event.member, event.id) for event in each.events] == [
+        assert [(event["member"], event["id"]) for event in each.events] == [
             (member, f"{each.partition_key}-{member}") for member in range(MEMBERS)
         ]
 
@@ -194,7 +194,7 @@ async def test_rounds_run_again_by_policy_with_the_newest_events_whatever_is_los
         for key in keys:
             runs = [each for each in found if each.partition_key == key]
             assert [each.generation for each in runs] == list(range(1, len(newest) + 1))
-            assert [tuple(event.id for event in each.events) for each in runs] == [
+            assert [tuple(event["id"] for event in each.events) for each in runs] == [
                 tuple(f"{key}-{member}{more}" for member, more in enumerate(of_run)) for of_run in newest
             ]
         assert len({each.run_id for each in found}) == len(found)
@@ -235,7 +235,7 @@ async def test_a_job_without_partitions_runs_when_its_last_asset_comes_though_re
             await until_async(have_run, f"run {turn + 1}")
     found = await requests(at)
     assert [(each.partition_key, each.generation) for each in found] == [(None, 1), (None, 2), (None, 3)]
-    assert [[event.id for event in each.events] for each in found] == [
+    assert [[event["id"] for event in each.events] for each in found] == [
         [f"-{asset}{turn}" for asset in (0, 1)] for turn in range(3)
     ]
     assert await audit_counts(at) == {}

@@ -13,6 +13,7 @@ import pytest
 from aiokafka import TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from tidegate.contracts import events
 from tidegate.contracts.accepted import AcceptedBatch, AcceptedEvent
@@ -46,6 +47,7 @@ from tidegate.contracts.runs import (
     JobState,
     ManualRun,
     Outlet,
+    PassedEvent,
     Redrive,
     Run,
     RunCommand,
@@ -55,10 +57,12 @@ from tidegate.contracts.runs import (
     RunState,
     TriggeringEvent,
     WindowProgress,
+    encoded_command,
     job_of_key,
     read_run_requests_record,
     read_runs_record,
     record_key,
+    requests_in,
 )
 from tidegate.contracts.topics import MAX_EVENT_BYTES, declared_topics, team_events_topic
 from tidegate.core.audit import AuditKind
@@ -110,7 +114,9 @@ REQUEST = RunRequest(
     generation=1,
     completed_by="e-1",
     windows=WINDOWS,
-    events=EVENTS,
+    events=TypeAdapter(tuple[PassedEvent, ...]).validate_python(
+        [each.model_dump(exclude_none=True) for each in EVENTS]
+    ),
 )
 
 MESSAGES: dict[str, Message] = {
@@ -377,6 +383,45 @@ def test_a_run_that_an_older_dispatcher_wrote_is_still_read() -> None:
     for name in ("cause", "asked_at", "request"):
         del old[name]
     assert Run.from_bytes(json.dumps({**old, "state": "sent"}).encode()).asked_at == 0
+
+
+AT_TEXT = st.datetimes(timezones=st.just(UTC) | st.just(timezone(timedelta(hours=-8)))).map(
+    datetime.isoformat
+)
+ANY_VALUE = st.none() | st.integers() | st.text(max_size=3) | st.just(["a"]) | st.just({"n": None, "x": 1.5})
+
+
+@given(
+    st.fixed_dictionaries(
+        {name: st.text(max_size=3) for name in ("asset", "id", "source")} | {"received_at": AT_TEXT},
+        optional={
+            "member": st.integers(),
+            "partition_key": st.none() | st.text(max_size=3),
+            "partition_date": st.none() | AT_TEXT | st.integers(0, 10**12),
+            "extra": st.none() | st.dictionaries(st.text(max_size=3), ANY_VALUE, max_size=2),
+            "routes": st.none() | st.lists(st.text(max_size=3), max_size=2),
+        },
+    ),
+    st.dictionaries(st.sampled_from([*TriggeringEvent.model_fields, "other"]), ANY_VALUE, max_size=1),
+    st.none() | st.sampled_from(sorted(TriggeringEvent.model_fields)),
+)
+def test_an_event_is_passed_on_as_its_model_would(
+    fields: dict[str, Any], changed: dict[str, Any], left_out: str | None
+) -> None:
+    event = {name: value for name, value in {**fields, **changed}.items() if name != left_out}
+    request = json.loads(REQUEST.to_bytes()) | {"events": [event]}
+    raw = json.dumps({"kind": "requests", "source": "contributions/1#5", "requests": [request]}).encode()
+    try:
+        expected = TriggeringEvent.from_bytes(json.dumps(event).encode())
+    except ValueError:
+        with pytest.raises(ValueError, match="validation error"):
+            read_run_requests_record(raw)
+        return
+    (read,) = requests_in(read_run_requests_record(raw))
+    assert json.dumps(json.loads(read.to_bytes())["events"]) == json.dumps([json.loads(expected.to_bytes())])
+    command = encoded_command(read, 2, (Outlet(name="a", kind="alias"), Outlet(name="b", uri="s3://b")), 3)
+    assert RunCommand.from_bytes(command).triggering_asset_events == (expected,)
+    assert RunCommand.from_bytes(command).to_bytes() == command
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b'{"kind":"other"}', b'{"kind":"definition","job":"j"}'])

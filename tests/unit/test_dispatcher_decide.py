@@ -18,13 +18,13 @@ from tidegate.contracts.placement import partition_of
 from tidegate.contracts.runs import (
     FailRun,
     JobControl,
+    PassedEvent,
     Redrive,
     Run,
     RunCommand,
     RunEvent,
     RunRequest,
     RunState,
-    TriggeringEvent,
     WindowProgress,
 )
 from tidegate.core.audit import AuditKind
@@ -98,7 +98,7 @@ def asked(request: RunRequest, at: int = NOW, by: str | None = None) -> Requeste
 def request(
     run_id: str, offset: int = 1, extra_bytes: int = 0, partition_key: str | None = "k", job: str = "copy"
 ) -> RunRequest:
-    event = TriggeringEvent(
+    event = PassedEvent(
         asset="a", id="e", source="/s", partition_key="k", received_at=AT, extra={"text": "x" * extra_bytes}
     )
     return RunRequest(

@@ -21,7 +21,7 @@ from tidegate import (
 )
 from tidegate.contracts.accepted import AcceptedEvent
 from tidegate.contracts.audit import AuditEntry
-from tidegate.contracts.runs import Run, RunRequest, RunState, TriggeringEvent
+from tidegate.contracts.runs import PassedEvent, Run, RunRequest, RunState
 from tidegate.core.audit import AuditKind
 from tidegate.core.instants import from_ms
 from tidegate.definitions.progress import WindowCount
@@ -57,7 +57,7 @@ def accepted(
 def request(
     run_id: str, *ids: str, completed_by: str | None = None, key: str | None = "all", **more: Any
 ) -> RunRequest:
-    events = tuple(TriggeringEvent(asset="a", id=id, source=SOURCE, received_at=from_ms(AT)) for id in ids)
+    events = tuple(PassedEvent(asset="a", id=id, source=SOURCE, received_at=from_ms(AT)) for id in ids)
     fields: dict[str, Any] = {"offset": 7, "ordinal": 0, "generation": 1, "windows": ()} | more
     return RunRequest(
         run_id=run_id,
@@ -177,7 +177,7 @@ def test_b103_event_views_and_window_views_agree(
     window = report(state, requests, entries)
     definitions = ThenAndNow(plan([DEFINED], {"a": A}), {"j"}, plan([DEFINED], {"a": A}), {"j": DEFINED})
     rounds = {"j": [OpenRound("all", [EventName(SOURCE, each.id) for each in state.events])]}
-    named = {each.id for one in requests for each in one.events} | {each.event_id for each in entries}
+    named = {each["id"] for one in requests for each in one.events} | {each.event_id for each in entries}
     assert {each.event_id for each in window.events} == named | {id for _, id in members}
     for each in window.events:
         (job,) = explain_event(

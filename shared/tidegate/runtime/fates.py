@@ -51,7 +51,7 @@ def fates(
     """
     found = []
     for request in distinct(requests):
-        if any(event.is_same(EventName(each.source, each.id)) for each in request.events):
+        if any(event.is_same(EventName(each["source"], each["id"])) for each in request.events):
             how = COMPLETED if request.completed_by == event.id else INCLUDED
             found.append(Fate(how, request.partition_key, request.run_id))
     for entry in entries:

@@ -268,7 +268,7 @@ def _events(
     requests: Sequence[RunRequest], entries: Sequence[AuditEntry], waiting: OpenRound
 ) -> tuple[EventFates, ...]:
     """Every event that is named anywhere, in that order, once."""
-    named = [EventName(each.source, each.id) for request in requests for each in request.events]
+    named = [EventName(each["source"], each["id"]) for request in requests for each in request.events]
     named += waiting.events
     named += (each for entry in entries for each in events_of(entry))
     distinct: list[EventName] = []
