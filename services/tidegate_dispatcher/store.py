@@ -14,6 +14,26 @@ from tidegate.contracts.runs import ACTIVE, JobState, Run, RunsRecord, RunState,
 from tidegate.runtime.script import Call, Script
 from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 
+_IN_SLICES = """
+local SLICE = 1000  -- Lua hands over some thousands of values at once, no more
+local function in_slices(command, key, values)
+  for first = 1, #values, SLICE do
+    redis.call(command, key, unpack(values, first, math.min(first + SLICE - 1, #values)))
+  end
+end
+local function states_of(ids, first, last)
+  local states = {}
+  for from = first, last, SLICE do
+    local some = redis.call('HMGET', KEYS[2], unpack(ids, from, math.min(from + SLICE - 1, last)))
+    for n = 1, #some do
+      states[#states + 1] = some[n] or ''
+    end
+  end
+  return states
+end
+"""
+"""A call of a command costs as much as what it does, so the runs are read and written by few."""
+
 # KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold, "at": time of the record before
 # KEYS[2] runs hash, run id -> state
 # KEYS[3] active hash, job -> how many   KEYS[4] queued hash, job -> how many   KEYS[5] paused hash, job -> state
@@ -22,12 +42,11 @@ from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 # ARGV[1] most runs to give of a queue   ARGV[2] how many run ids follow   then these
 # then per job: id, limit of active runs or -1, how many may end, 1 if it may be resumed
 # -> next or "", at or "", {state or ""}, {{1 if paused, active, queued, {states of the first that wait}}}
-_READ = """
+_READ = (
+    _IN_SLICES
+    + """
 local cap, ids = tonumber(ARGV[1]), tonumber(ARGV[2])
-local states, queues = {}, {}
-for n = 1, ids do
-  states[n] = redis.call('HGET', KEYS[2], ARGV[n + 2]) or ''
-end
+local queues = {}
 for n = ids + 3, #ARGV, 4 do
   local job, limit = ARGV[n], tonumber(ARGV[n + 1])
   local active = tonumber(redis.call('HGET', KEYS[3], job) or 0)
@@ -40,27 +59,37 @@ for n = ids + 3, #ARGV, 4 do
   local first = {}
   if queued > 0 and most > 0 and (paused == 0 or ARGV[n + 3] == '1') then
     for place, name in ipairs(redis.call('ZRANGE', KEYS[6] .. job, 0, most - 1)) do
-      first[place] = redis.call('HGET', KEYS[2], string.match(name, '[^\\t]*$'))
+      first[place] = string.match(name, '[^\\t]*$')
     end
   end
-  queues[#queues + 1] = {paused, active, queued, first}
+  queues[#queues + 1] = {paused, active, queued, states_of(first, 1, #first)}
 end
 local at = redis.call('HGET', KEYS[1], 'at') or ''
-return {redis.call('HGET', KEYS[1], 'next') or '', at, states, queues}
+return {redis.call('HGET', KEYS[1], 'next') or '', at, states_of(ARGV, 3, ids + 2), queues}
 """
+)
 
 # KEYS as above, and KEYS[7] sent zset, run id -> sent at, without those that wait
 # ARGV[1] expected next, "" for none   ARGV[2] new next   ARGV[3] new at
-# then per change: "run" or "job", id, state or "" to forget it, time by which a run is ordered
+# then per change, of each run or job at most one: "run" or "job", id, state or "" to forget it, time by which a run is ordered
 # -> 1, or 0 where the fold stands elsewhere and nothing was changed
-_WRITE = """
+_WRITE = (
+    _IN_SLICES
+    + """
 if (redis.call('HGET', KEYS[1], 'next') or '') ~= ARGV[1] then
   return 0
 end
-local function count(hash, job, change)
-  if redis.call('HINCRBY', hash, job, change) == 0 then
-    redis.call('HDEL', hash, job)
+local ids = {}
+for n = 4, #ARGV, 4 do
+  if ARGV[n] == 'run' then
+    ids[#ids + 1] = ARGV[n + 1]
   end
+end
+local states_before, place = states_of(ids, 1, #ids), 0
+local changes_of = {a = {}, q = {}}
+local kept, sent, forgotten, unsent = {}, {}, {}, {}
+local function count(class, job, change)
+  changes_of[class][job] = (changes_of[class][job] or 0) + change
 end
 local function counts_of(state)
   return string.match(state, '^(.)\\t([^\\t]*)\\t([^\\n]*)\\n')
@@ -74,38 +103,53 @@ for n = 4, #ARGV, 4 do
       redis.call('HSET', KEYS[5], id, state)
     end
   else
-    local before = redis.call('HGET', KEYS[2], id)
-    if before then
+    place = place + 1
+    local before = states_before[place]
+    if before ~= '' then
       local class, job, key = counts_of(before)
       if class == 'a' then
-        count(KEYS[3], job, -1)
+        count('a', job, -1)
       elseif class == 'q' then
-        count(KEYS[4], job, -1)
+        count('q', job, -1)
         redis.call('ZREM', KEYS[6] .. job, key .. '\\t' .. id)
       end
     end
     if state == '' then
-      redis.call('HDEL', KEYS[2], id)
-      redis.call('ZREM', KEYS[7], id)
+      forgotten[#forgotten + 1] = id
+      unsent[#unsent + 1] = id
     else
-      redis.call('HSET', KEYS[2], id, state)
+      kept[#kept + 1] = id
+      kept[#kept + 1] = state
       local class, job, key = counts_of(state)
       if class == 'q' then
-        count(KEYS[4], job, 1)
+        count('q', job, 1)
         redis.call('ZADD', KEYS[6] .. job, at, key .. '\\t' .. id)
-        redis.call('ZREM', KEYS[7], id)
+        unsent[#unsent + 1] = id
       else
         if class == 'a' then
-          count(KEYS[3], job, 1)
+          count('a', job, 1)
         end
-        redis.call('ZADD', KEYS[7], at, id)
+        sent[#sent + 1] = at
+        sent[#sent + 1] = id
       end
+    end
+  end
+end
+in_slices('HSET', KEYS[2], kept)
+in_slices('HDEL', KEYS[2], forgotten)
+in_slices('ZADD', KEYS[7], sent)
+in_slices('ZREM', KEYS[7], unsent)
+for class, hash in pairs({a = KEYS[3], q = KEYS[4]}) do
+  for job, change in pairs(changes_of[class]) do
+    if change ~= 0 and redis.call('HINCRBY', hash, job, change) == 0 then
+      redis.call('HDEL', hash, job)
     end
   end
 end
 redis.call('HSET', KEYS[1], 'next', ARGV[2], 'at', ARGV[3])
 return 1
 """
+)
 
 # KEYS as above
 _RESET = """
