@@ -71,7 +71,8 @@ return {redis.call('HGET', KEYS[1], 'next') or '', at, states_of(ARGV, 3, ids + 
 
 # KEYS as above, and KEYS[7] sent zset, run id -> sent at, without those that wait
 # ARGV[1] expected next, "" for none   ARGV[2] new next   ARGV[3] new at
-# then per change, of each run or job at most one: "run" or "job", id, state or "" to forget it, time by which a run is ordered
+# then per change, at most one of each run or job: "run" or "job", id, state or "" to forget it, time by which a run is
+# ordered
 # -> 1, or 0 where the fold stands elsewhere and nothing was changed
 _WRITE = (
     _IN_SLICES

@@ -3,7 +3,7 @@
 import heapq
 import json
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha1
 from pathlib import Path
 from types import TracebackType
@@ -167,12 +167,6 @@ class Client(_Commands):  # type: ignore[misc]
 
     def pipeline(self, transaction: bool = True) -> "Pipeline":
         return Pipeline(self)
-
-    def register_script(self, script: str) -> "Callable[..., Any]":
-        async def run(keys: Sequence[str], args: Sequence[Any]) -> Any:
-            return await self.execute_command("EVAL", script, len(keys), *keys, *args)
-
-        return run
 
 
 class Pipeline(_Commands):  # type: ignore[misc]

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from hiredis import pack_command
 from redis.asyncio import Connection, Redis, RedisCluster
@@ -13,6 +14,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from tidegate.runtime.redis import ANSWER_S
 
 Command = tuple[str | int, ...]
+
+_IDLE: Final[WeakKeyDictionary[Redis, list[Connection]]] = WeakKeyDictionary()
+"""By client its connections that nothing uses now. They stay here, and close with the client: so whatever comes and
+goes on a client, as partitions do, shares them."""
 
 
 class Together:
@@ -24,8 +29,7 @@ class Together:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._idle: list[Connection] = []
-        """Connections of the client's that nothing uses now. They stay here, and close with the client."""
+        self._idle = _IDLE.setdefault(redis, [])
 
     async def run(self, commands: Sequence[Command]) -> list[Any]:
         """The replies as Redis gives them, in order; raises the first error among them."""
