@@ -38,6 +38,5 @@ def configure_logging(service: str, settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for noisy in ("aiokafka", "aiohttp.access"):
-        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    logging.getLogger("aiokafka").setLevel(max(level, logging.WARNING))
     structlog.contextvars.bind_contextvars(service=service)
