@@ -2,7 +2,7 @@
 
 import argparse
 
-from bench import compare, core, growth, pipeline, profile, relay
+from bench import compare, core, growth, pipeline, profile, relay, start
 
 
 def main() -> None:
@@ -16,6 +16,7 @@ def main() -> None:
     growth.add_to(names.add_parser("growth", help="the same with more pending members, and with more jobs"))
     profile.add_to(names.add_parser("profile", help="where the processor time of one service goes"))
     compare.add_to(names.add_parser("compare", help="relay and services in one line of JSON"))
+    start.add_to(names.add_parser("start", help="how long `tidegate up` takes"))
     arguments = parser.parse_args()
     arguments.run(arguments)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import compare, growth, pipeline, profile, relay
+from bench import compare, growth, pipeline, profile, relay, start
 from bench.common.results import Report
 from bench.common.road import STAGES
 from bench.common.servers import Servers
@@ -102,3 +102,9 @@ def test_profile(servers: Servers, tmp_path: Path) -> None:
     report = profile.run(servers, "mapper", days(1), events=48, top=10, stats=kept)
     assert shape(report) == {"Functions of mapper by their own processor time": 10}
     assert kept.stat().st_size > 0
+
+
+def test_start(servers: Servers) -> None:
+    report = start.run(turns=1, warm_up=0)
+    assert shape(report) == {"From the command to its line": 2}
+    assert all(row["seconds"] > 0 and row["processor seconds"] > 0 for row in report.tables[0].rows)
