@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from typer.testing import CliRunner
 
-from tidegate.cli.app import app
+from tidegate.cli.app import command_line
 from tidegate.core.errors import TidegateError
 
 
@@ -52,7 +52,7 @@ def invoke(at: Place | None, *arguments: str, events: str | None = None) -> Said
 
     `events` is its standard input.
     """
-    found = CliRunner().invoke(app, arguments, env=_environment(at), input=events)
+    found = CliRunner().invoke(command_line(), arguments, env=_environment(at), input=events)
     if isinstance(found.exception, TidegateError):
         return Said(2, found.stdout, f"{found.stderr}error: {found.exception}\n")
     if found.exception is not None and not isinstance(found.exception, SystemExit):

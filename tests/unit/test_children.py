@@ -55,6 +55,28 @@ async def test_a_child_that_dies_is_started_again_and_said_so(tmp_path: Path) ->
     assert len(kept.notices) == 1
 
 
+async def test_a_child_that_is_held_begins_once_it_is_released(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "input()\n" + _FOREVER)
+    kept.child.start(held=True)
+    await until(lambda: kept.child.pid is not None, "the start")
+    await asyncio.sleep(0.2)
+    assert not kept.has_written()
+    kept.child.release()
+    await until(kept.has_written, "its first line")
+    await kept.child.stop(10)
+    assert kept.notices == []
+
+
+async def test_a_child_released_while_it_is_being_started_begins(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "input()\n" + _FOREVER)
+    kept.child.start(held=True)
+    await asyncio.sleep(0)
+    kept.child.release()
+    await until(kept.has_written, "its first line")
+    await kept.child.stop(10)
+    assert kept.notices == []
+
+
 async def test_restarts_of_a_child_that_never_works_become_rare(tmp_path: Path) -> None:
     kept = Kept(tmp_path, "raise SystemExit(3)")
     kept.child.start()

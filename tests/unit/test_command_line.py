@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from tidegate.cli.app import app
+from tidegate.cli.app import command_line
 from tidegate.cli.since import instant_of, time_of
 from tidegate.contracts.definitions import MAX_PARTITIONS, MAX_SHARDS
 
@@ -40,7 +40,7 @@ def commands() -> dict[str, Any]:
             else:
                 found[prefix + name] = command
 
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(command_line())
     assert isinstance(root, TyperGroup)
     take("", root)
     return found
@@ -62,7 +62,7 @@ def test_what_several_commands_take_has_one_meaning_one_help_and_one_default() -
 def test_counts_that_no_installation_may_have_are_refused_by_their_options(
     command: str, option: str, most: int
 ) -> None:
-    done = CliRunner().invoke(app, [*command.split(), option, str(most + 1)])
+    done = CliRunner().invoke(command_line(), [*command.split(), option, str(most + 1)])
     assert done.exit_code == 2
     assert option in done.output
     assert f"less than or equal to {most}" in done.output

@@ -3,87 +3,96 @@
 import logging
 import re
 import sys
-from typing import Final
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import typer
-from aiokafka.errors import KafkaConnectionError, KafkaError
-from redis.exceptions import RedisClusterException, RedisError
 
-from tidegate.cli import (
-    act_on_jobs,
-    act_on_rounds,
-    act_on_runs,
-    apply,
-    audit,
-    check,
-    dead_letters,
-    emit,
-    exec,
-    explain,
-    gaps,
-    pending,
-    replay,
-    runs,
-    simulate,
-    status,
-    topics,
-    up,
-    worker,
-)
 from tidegate.core.errors import TidegateError
+
+if TYPE_CHECKING:
+    from aiokafka.errors import KafkaConnectionError
 
 _SERVER: Final = re.compile(r"\('([^']+)', (\d+)")
 
-app = typer.Typer(
-    name="tidegate",
-    help="Event-driven, partition-aware scheduling on Kafka and Redis.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-app.command("up")(up.up)
-app.add_typer(topics.app, name="topics")
-app.command("apply")(apply.apply)
-app.command("emit")(emit.emit)
-app.command("simulate")(simulate.simulate)
-app.command("worker")(worker.worker)
-app.command("exec")(exec.exec_)
-app.command("pending")(pending.pending)
-app.command("status")(status.status)
-app.command("fire")(act_on_rounds.fire)
-app.command("discard")(act_on_rounds.discard)
-app.command("withdraw")(act_on_rounds.withdraw)
-app.command("replay")(replay.replay)
-app.command("runs")(runs.runs)
-app.command("trigger")(act_on_jobs.trigger)
-app.command("pause")(act_on_jobs.pause)
-app.command("resume")(act_on_jobs.resume)
-app.command("explain")(explain.explain)
-app.command("audit")(audit.audit)
-app.command("dead-letters")(dead_letters.dead_letters)
-app.command("redrive")(act_on_runs.redrive)
-app.command("fail")(act_on_runs.fail)
-app.command("check")(check.check)
-app.command("accept-gap")(gaps.accept)
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "up": ("up", "up"),
+    "topics": ("topics", "app"),
+    "apply": ("apply", "apply"),
+    "emit": ("emit", "emit"),
+    "simulate": ("simulate", "simulate"),
+    "worker": ("worker", "worker"),
+    "exec": ("exec", "exec_"),
+    "pending": ("pending", "pending"),
+    "status": ("status", "status"),
+    "fire": ("act_on_rounds", "fire"),
+    "discard": ("act_on_rounds", "discard"),
+    "withdraw": ("act_on_rounds", "withdraw"),
+    "replay": ("replay", "replay"),
+    "runs": ("runs", "runs"),
+    "trigger": ("act_on_jobs", "trigger"),
+    "pause": ("act_on_jobs", "pause"),
+    "resume": ("act_on_jobs", "resume"),
+    "explain": ("explain", "explain"),
+    "audit": ("audit", "audit"),
+    "dead-letters": ("dead_letters", "dead_letters"),
+    "redrive": ("act_on_runs", "redrive"),
+    "fail": ("act_on_runs", "fail"),
+    "check": ("check", "check"),
+    "accept-gap": ("gaps", "accept"),
+}
+"""Each by its name: the module, and what it is called there."""
+
+
+def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """`tidegate` with the commands of these names; of the others nothing is loaded."""
+    app = typer.Typer(
+        name="tidegate",
+        help="Event-driven, partition-aware scheduling on Kafka and Redis.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    app.callback()(lambda: None)  # a group, also with one command
+    for name in names:
+        module, attribute = COMMANDS[name]
+        found = getattr(import_module(f"tidegate.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
 
 
 def main() -> None:
     """The entry point: one clear line on standard error and exit code 2 for what went wrong."""
     _quiet_logs()
+    named = sys.argv[1:2]
     try:
-        app()
+        command_line(named if named and named[0] in COMMANDS else COMMANDS)()
     except TidegateError as error:
         _fail(str(error))
-    except KafkaConnectionError as error:
+    except Exception as error:
+        _fail_of_server(error)
+        raise
+
+
+def _fail_of_server(error: Exception) -> None:
+    """Says what Kafka or Redis had against it; returns where the error is another's."""
+    from aiokafka.errors import KafkaConnectionError, KafkaError
+    from redis.exceptions import RedisClusterException, RedisError
+
+    if isinstance(error, KafkaConnectionError):
         _fail(f"Kafka cannot be reached: {_tried(error)}")
-    except KafkaError as error:
+    elif isinstance(error, KafkaError):
         _fail(f"Kafka answered with an error: {error!r}")
-    except (RedisError, RedisClusterException) as error:
+    elif isinstance(error, (RedisError, RedisClusterException)):
         _fail(f"Redis cannot be reached or answered with an error: {error}")
 
 
-def _tried(error: KafkaConnectionError) -> str:
+def _tried(error: "KafkaConnectionError") -> str:
     text = " ".join(map(str, error.args))
     servers = [f"{host}:{port}" for host, port in _SERVER.findall(text)]
     return f"tried {', '.join(servers)}" if servers else text

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from tidegate.cli.apply import show
 from tidegate.cli.options import (
     DEFAULT_PARTITIONS,
     DEFAULT_SHARDS,
@@ -120,6 +119,8 @@ async def _up(
 
 def _print(found: Up, seconds: float, console: Console) -> None:
     if found.applied is not None:
+        from tidegate.cli.apply import show
+
         show(found.applied, console)
     kind = "embedded" if found.is_embedded else "given"
     console.print(f"[bold]Tidegate is up[/bold] after {seconds:.1f} s")

@@ -40,7 +40,7 @@ class Child:
         self._command, self._env, self._notice = list(command), dict(env), notice
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._stopping = self._is_held = False
         self.restarts = 0
 
     @property
@@ -49,9 +49,17 @@ class Child:
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
 
-    def start(self) -> None:
-        """Start it, and again whenever it ends, until `stop`."""
+    def start(self, *, held: bool = False) -> None:
+        """Start it, and again whenever it ends, until `stop`; one that is `held` waits for a line of standard input."""
+        self._is_held = held
         self._watching = asyncio.create_task(self._watch(), name=f"watch-{self.name}")
+
+    def release(self) -> None:
+        """Have a program that was held begin."""
+        self._is_held = False
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(b"\n")
+            self._process.stdin.close()
 
     async def stop(self, deadline_s: float) -> None:
         """SIGTERM, and SIGKILL after the deadline."""
@@ -109,7 +117,7 @@ class Child:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 env=self._env,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if self._is_held else asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
@@ -117,6 +125,8 @@ class Child:
             )
         if self._stopping:  # asked to stop while it was being started
             self._process.terminate()
+        if not self._is_held:  # perhaps released while it was being started
+            self.release()
         return await self._process.wait()
 
 

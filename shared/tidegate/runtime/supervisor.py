@@ -11,14 +11,15 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidegate.contracts.definitions import Installation
 from tidegate.core.errors import TidegateError
 from tidegate.definitions import Definitions
-from tidegate.runtime.applying import Applied, apply_definitions
 from tidegate.runtime.children import HOST, Child, Notice, free_port
-from tidegate.runtime.installing import install
+
+if TYPE_CHECKING:
+    from tidegate.runtime.applying import Applied
 
 SERVICES: Final = ("ingest", "mapper", "rollup", "dispatcher")
 _READY_DEADLINE_S: Final = 60.0
@@ -43,7 +44,7 @@ class Up:
     children: Mapping[str, Child]
     """By name: the services, then `worker-1` ..."""
     is_embedded: bool
-    applied: Applied | None = None
+    applied: "Applied | None" = None
     broken: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Raises when something is gone that cannot be started again."""
 
@@ -88,12 +89,19 @@ async def running(
         up = Up(kafka, redis, folder, {}, is_embedded)
         up.children = _children(up, workers, env or {}, notice)
         services = [up.children[name] for name in SERVICES]
-        # Before any service: one that asks for a missing topic makes some brokers create it with their own settings.
-        await install(kafka, installation or Installation(), replication, multi_team=multi_team)
         stack.push_async_callback(_stop, list(up.children.values()))
         for child in services:
-            child.start()
+            child.start(held=True)
+        await asyncio.sleep(0)  # they load while we do
+        from tidegate.runtime.installing import install
+
+        # Before any service: one that asks for a missing topic makes some brokers create it with their own settings.
+        await install(kafka, installation or Installation(), replication, multi_team=multi_team)
+        for child in services:
+            child.release()
         if definitions is not None:
+            from tidegate.runtime.applying import apply_definitions
+
             up.applied = await apply_definitions(kafka, definitions)
         for child in up.children.values():
             if child not in services:
@@ -121,7 +129,7 @@ def _children(up: Up, workers: Sequence[str], env: Mapping[str, str], notice: No
         if up.is_embedded:
             # The embedded broker never drops a killed member: its successor must be known as the same one.
             own["TIDEGATE_INSTANCE_ID"] = "1"
-        command = [sys.executable, "-m", f"tidegate_{name}"]
+        command = [sys.executable, "-m", "tidegate.runtime.held", f"tidegate_{name}"]
         log_file = up.log_folder / f"{name}.log"
         found[name] = Child(name, command, {**common, **own}, log_file, notice, port)
     for number, target in enumerate(workers, start=1):
