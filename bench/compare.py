@@ -62,7 +62,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--events", type=int, default=120_000, metavar="N", help="in each turn (default 120000)"
     )
     parser.add_argument("--seconds", type=float, default=30, metavar="S", help="at 1,000 events/s")
-    add_warm_up_options(parser)
+    add_warm_up_options(parser, seconds=60)
     add_common_options(parser)
     parser.set_defaults(run=_main)
 

@@ -145,9 +145,16 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_main)
 
 
-def add_warm_up_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--warm-up", type=int, default=30_000, metavar="N", help="events before full speed")
-    parser.add_argument("--warm-seconds", type=float, default=3, metavar="S", help="before each rate")
+def add_warm_up_options(parser: argparse.ArgumentParser, *, seconds: float = 3) -> None:
+    """A Kafka that has just started is slow: its compiler takes a core for the first two minutes of load or so."""
+    parser.add_argument("--warm-up", type=int, default=60_000, metavar="N", help="events before full speed")
+    parser.add_argument(
+        "--warm-seconds",
+        type=float,
+        default=seconds,
+        metavar="S",
+        help=f"before each rate (default {seconds:g})",
+    )
 
 
 def _main(arguments: argparse.Namespace) -> None:
