@@ -229,7 +229,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--warm-up", type=int, default=20_000, metavar="N", help="events before, not measured"
     )
     parser.add_argument("--repeats", type=int, default=3, metavar="N")
-    parser.add_argument("--modes", default=",".join(MODES), help="single, packed or both")
+    parser.add_argument("--mode", choices=[*MODES, "both"], default="both")
     parser.add_argument("--record-bytes", type=int, metavar="N", help="one size for all records")
     parser.add_argument("--against", type=Path, metavar="SCRIPT", help="another relay, run in turn")
     add_common_options(parser)
@@ -246,7 +246,7 @@ def _main(arguments: argparse.Namespace) -> None:
             events=arguments.events,
             warm_up=arguments.warm_up,
             repeats=arguments.repeats,
-            modes=arguments.modes.split(","),
+            modes=MODES if arguments.mode == "both" else (arguments.mode,),
             record_bytes=arguments.record_bytes,
             against=arguments.against,
         ),
