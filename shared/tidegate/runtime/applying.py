@@ -156,7 +156,7 @@ async def apply_definitions(
         if plan.records or delete:
             await log.publish(plan.records, [f"job:{job}" for job in delete])
         new = [job for job in definitions.jobs if plan.what["job", job.id] is What.CREATED]
-        told = [_registered(log.of_kind("job")[job.id]) for job in new]
+        told = [_registered(stored) for job in new if (stored := log.get("job", job.id)) is not None]
         if told:
             async with acknowledged_producer(bootstrap, "tidegate-apply") as producer:
                 await send_all(producer, audit_records(told, partitions))
@@ -196,7 +196,7 @@ def _id(declared: Job | Asset) -> str:
 
 
 def _change(log: DefinitionsLog, kind: Kind, id: str, what: What) -> Change:
-    stored = log.of_kind(kind).get(id)
+    stored = log.get(kind, id)
     return Change(kind, id, what, stored.revision if stored else None)
 
 

@@ -52,6 +52,10 @@ class DefinitionsLog:
         """Every definition of one kind, by id."""
         return {each.record.id: each for each in self._stored.values() if each.record.kind == kind}
 
+    def get(self, kind: str, id: str) -> Stored | None:
+        """One definition."""
+        return self._stored.get(f"{kind}:{id}")
+
     async def read(self) -> None:
         """Take in everything up to the present end."""
         end = (await self._consumer.end_offsets([_PARTITION]))[_PARTITION]
