@@ -38,4 +38,13 @@ async def log_consumer(
         await asyncio.sleep(0)  # aiokafka 0.14 cannot stop a consumer whose tasks have not begun
         yield consumer
     finally:
+        await _stop(consumer)
+
+
+async def _stop(consumer: AIOKafkaConsumer) -> None:
+    """Stop; aiokafka 0.14 passes on the cancellation of a fetch of its own that waits to be tried again."""
+    try:
         await consumer.stop()
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
