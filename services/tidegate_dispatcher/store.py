@@ -11,16 +11,10 @@ from redis.asyncio import Redis
 
 from tidegate.contracts.redis_keys import runs_prefix
 from tidegate.contracts.runs import ACTIVE, JobState, Run, RunsRecord, RunState, job_of_key, stored_run
-from tidegate.runtime.script import Call, Script
+from tidegate.runtime.script import IN_SLICES, Call, Script
 from tidegate_dispatcher.decide import Heads, Known, Queue, Wanted
 
-_IN_SLICES = """
-local SLICE = 1000  -- Lua hands over some thousands of values at once, no more
-local function in_slices(command, key, values)
-  for first = 1, #values, SLICE do
-    redis.call(command, key, unpack(values, first, math.min(first + SLICE - 1, #values)))
-  end
-end
+_STATES_OF = """
 local function states_of(ids, first, last)
   local states = {}
   for from = first, last, SLICE do
@@ -32,7 +26,7 @@ local function states_of(ids, first, last)
   return states
 end
 """
-"""A call of a command costs as much as what it does, so the runs are read and written by few."""
+"""The runs are read by few commands too."""
 
 # KEYS[1] log hash, "next": the offset of `runs` up to which this is a fold, "at": time of the record before
 # KEYS[2] runs hash, run id -> state
@@ -43,7 +37,8 @@ end
 # then per job: id, limit of active runs or -1, how many may end, 1 if it may be resumed
 # -> next or "", at or "", {state or ""}, {{1 if paused, active, queued, {states of the first that wait}}}
 _READ = (
-    _IN_SLICES
+    IN_SLICES
+    + _STATES_OF
     + """
 local cap, ids = tonumber(ARGV[1]), tonumber(ARGV[2])
 local queues = {}
@@ -75,7 +70,8 @@ return {redis.call('HGET', KEYS[1], 'next') or '', at, states_of(ARGV, 3, ids + 
 # ordered
 # -> 1, or 0 where the fold stands elsewhere and nothing was changed
 _WRITE = (
-    _IN_SLICES
+    IN_SLICES
+    + _STATES_OF
     + """
 if (redis.call('HGET', KEYS[1], 'next') or '') ~= ARGV[1] then
   return 0

@@ -26,6 +26,7 @@
 --         moved:<place>  hash   a round of an older revision as it was, until what waited in it is on the log again
 --         round:<name>   hash   the open rounds of a job that changes
 -- The last of KEYS never exists (store.py).
+-- SLICE and in_slices come before this: tidegate/runtime/script.py.
 --
 -- ARGV[1] partition   [2] offset that the caller believes is next, "" for none, "?" to be told only   [3] next offset
 -- after the batch   [4] time of its last record   [5] committed offset: below it everything was acknowledged, so it
@@ -121,13 +122,6 @@ for n, source in ipairs(batch.sources) do
     high_offset, high_ordinal = high.offset, high.ordinal
   end
   latest[source_name] = {offset = high_offset, ordinal = high_ordinal, at = at}
-end
-
-local SLICE = 1000  -- Lua's stack holds some thousand values
-local function in_slices(command, key, arguments, from)
-  for first = from or 1, #arguments, SLICE do
-    call(command, key, unpack(arguments, first, math.min(first + SLICE - 1, #arguments)))
-  end
 end
 
 -- What firings leave behind, written once at the end; of two values for one field the later one stays. `mark_of` is by

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 
 from tidegate.contracts.redis_keys import due_key, open_key, round_key, shard_prefix
-from tidegate.runtime.script import Call, Command, Script, Together
+from tidegate.runtime.script import IN_SLICES, Call, Command, Script, Together
 from tidegate_rollup.inputs import Input, script_arguments
 from tidegate_rollup.outbox import OutboxItem, outbox_items
 
-_SCRIPT = "\n".join(
+_SCRIPT = IN_SLICES + "\n".join(
     files("tidegate_rollup").joinpath(part).read_text() for part in ("apply.lua", "controls.lua", "fold.lua")
 )
 

@@ -15,6 +15,16 @@ from tidegate.runtime.redis import ANSWER_S
 
 Command = tuple[str | int, ...]
 
+IN_SLICES: Final = """
+local SLICE = 1000  -- Lua hands over some thousands of values at once, no more
+local function in_slices(command, key, arguments, from)
+  for first = from or 1, #arguments, SLICE do
+    redis.call(command, key, unpack(arguments, first, math.min(first + SLICE - 1, #arguments)))
+  end
+end
+"""
+"""For scripts to begin with that write much: a call of a command costs as much as what it does."""
+
 _IDLE: Final[WeakKeyDictionary[Redis, list[Connection]]] = WeakKeyDictionary()
 """By client its connections that nothing uses now. They stay here, and close with the client: so whatever comes and
 goes on a client, as partitions do, shares them."""
