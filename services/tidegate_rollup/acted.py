@@ -14,7 +14,6 @@ from tidegate_rollup.outbox import (
     OutboxItem,
     StoredEvent,
     events_in,
-    failure,
     run_request,
     stored_event,
 )
@@ -52,8 +51,8 @@ def acted(each: OutboxItem, partition: int) -> tuple[EncodedRequest | None, list
         return None, _entries(each, partition, AuditKind.DEADLINE_DROPPED, text, named)
     request, conflict = run_request(each)
     audit = [conflict] if conflict else []
-    if what == "fail":
-        audit += _entries(each, partition, AuditKind.DEADLINE_FAILED, failure(each.lines), named)
+    if request.failed is not None:
+        audit += _entries(each, partition, AuditKind.DEADLINE_FAILED, request.failed, named)
     elif isinstance(control, OperatorAction):
         audit += _entries(each, partition, AuditKind.ROUND_FIRED, "the round was fired as it was", named)
     return request, audit

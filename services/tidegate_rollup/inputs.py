@@ -380,17 +380,15 @@ def _more(entry: Entry) -> str:
     """What few events have: another name of the asset, a team, aliases, other ways into the round."""
     event, each = entry.event, entry.contribution
     is_named_otherwise = event.asset and event.asset != entry.job.assets[each.asset]
-    if not (is_named_otherwise or event.team is not None or event.aliases or each.also):
-        return ""
     more: tuple[Any, ...] = (
         event.asset if is_named_otherwise else None,
         event.team,
         event.aliases or None,
         each.also or None,
     )
-    while more[-1] is None:
+    while more and more[-1] is None:
         more = more[:-1]
-    return "," + _json(more)[1:-1]
+    return "," + _json(more)[1:-1] if more else ""
 
 
 def _json(value: Any) -> str:

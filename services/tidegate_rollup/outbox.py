@@ -171,7 +171,7 @@ def run_request(each: OutboxItem) -> tuple[EncodedRequest, AuditEntry | None]:
     fired = _fired_round(each.lines)
     resolved = resolve_partition_date(_distinct_dates(fired))
     name = run_id(job, key, payload["generation"], (event for _, _, event in fired.events))
-    is_failed = isinstance(control, DeadlineReached) and control.then == "fail"
+    failed = _failure(fired) if isinstance(control, DeadlineReached) and control.then == "fail" else None
     request = {
         "offset": each.offset,
         "ordinal": each.ordinal,
@@ -185,7 +185,7 @@ def run_request(each: OutboxItem) -> tuple[EncodedRequest, AuditEntry | None]:
         "cause": "assets" if control is None else "deadline" if control.kind == "deadline" else "manual",
         "is_partial": control is not None,
         "completed_by": stored_event(payload["event"]).id if control is None else None,
-        "failed": failure(each.lines) if is_failed else None,
+        "failed": failed,
         "windows": [
             {"asset": job.assets[asset], "arrived": arrived, "expected": expected}
             for asset, arrived, expected in fired.windows
@@ -196,7 +196,7 @@ def run_request(each: OutboxItem) -> tuple[EncodedRequest, AuditEntry | None]:
     if len(raw) > MAX_INTERNAL_BYTES // 2:
         raw = encoded({**request, "events": (), "oversize": len(raw)})
     if not resolved.conflict:
-        return EncodedRequest(job.id, raw), None
+        return EncodedRequest(job.id, raw, failed), None
     conflict = AuditEntry(
         id=audit_id(AuditKind.PARTITION_DATE_CONFLICT, name),
         kind=AuditKind.PARTITION_DATE_CONFLICT,
@@ -206,7 +206,7 @@ def run_request(each: OutboxItem) -> tuple[EncodedRequest, AuditEntry | None]:
         job=job.id,
         partition_key=key or None,
     )
-    return EncodedRequest(job.id, raw), conflict
+    return EncodedRequest(job.id, raw, failed), conflict
 
 
 def _distinct_dates(fired: _FiredRound) -> list[ContributedDate]:
@@ -233,7 +233,7 @@ def _triggering(job: JobRef, asset: int, member: int, event: StoredEvent) -> dic
     said["received_at"] = _received_at(event.at)
     if event.extra is not None:
         said["extra"] = event.extra
-    if (event.asset is not None or event.also) and (routes := event.routes(job, asset)):
+    if (routes := event.routes(job, asset)) is not None:
         said["routes"] = routes
     return said
 
@@ -242,10 +242,8 @@ _received_at = lru_cache(maxsize=1_024)(from_ms)
 """Events come many at a time."""
 
 
-def failure(fields: Sequence[str]) -> str:
-    """Why the run of a round fails that its deadline ended."""
-    windows = _fired_round(fields).windows
-    arrived, expected = (sum(window[n] for window in windows) for n in (1, 2))
+def _failure(fired: _FiredRound) -> str:
+    arrived, expected = (sum(window[n] for window in fired.windows) for n in (1, 2))
     return f"the deadline of the round passed with {arrived} of {expected} members"
 
 

@@ -98,6 +98,7 @@ class EncodedRequest(NamedTuple):
 
     job: str
     raw: bytes
+    failed: str | None = None
 
 
 def encoded(request: Mapping[str, Any]) -> bytes:

@@ -35,9 +35,8 @@ async def send_acknowledged(producer: AIOKafkaProducer, records: Sequence[Outgoi
         ]
         failed: Exception | None = None
         try:
-            for (
-                future
-            ) in futures:  # one after the other, since most are done together: gather does more for each
+            # One after the other, since most are done together: gather does more for each.
+            for future in futures:
                 try:
                     acknowledged.append(await future)
                 except Exception as error:

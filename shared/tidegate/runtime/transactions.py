@@ -75,7 +75,7 @@ class PartitionTransactions:
         self._failed = True
         await producer.begin_transaction()
         try:
-            acknowledged = await self._write(producer, records, offsets, group)
+            acknowledged = await _write(producer, records, offsets, group)
         except Exception:
             with contextlib.suppress(Exception):  # so that readers need not wait for the next start to end it
                 await asyncio.wait_for(producer.abort_transaction(), 2)
@@ -85,19 +85,19 @@ class PartitionTransactions:
         self._failed = False
         return acknowledged
 
-    async def _write(
-        self,
-        producer: AIOKafkaProducer,
-        records: Sequence[Outgoing],
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        group: str,
-    ) -> list[RecordMetadata]:
-        """Records and offsets beside each other, which saves the way to the broker and back; both come to an end."""
-        writing = [send_acknowledged(producer, records)]
-        if offsets:
-            writing.append(producer.send_offsets_to_transaction(dict(offsets), group))
-        acknowledged, *rest = await asyncio.gather(*writing, return_exceptions=True)
-        for result in (acknowledged, *rest):
-            if isinstance(result, BaseException):
-                raise result
-        return cast(list[RecordMetadata], acknowledged)
+
+async def _write(
+    producer: AIOKafkaProducer,
+    records: Sequence[Outgoing],
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    group: str,
+) -> list[RecordMetadata]:
+    """Records and offsets beside each other, which saves the way to the broker and back; both come to an end."""
+    writing = [send_acknowledged(producer, records)]
+    if offsets:
+        writing.append(producer.send_offsets_to_transaction(dict(offsets), group))
+    results = await asyncio.gather(*writing, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast(list[RecordMetadata], results[0])
